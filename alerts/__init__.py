@@ -1,0 +1,1 @@
+"""What leaves: rules, Alertmanager, webhooks, schedulers."""

@@ -1,0 +1,1 @@
+"""What runs beside the GPUs: the node agent and its collectors."""

@@ -1,0 +1,1 @@
+"""The judge: a pure core, and the witness service around it."""

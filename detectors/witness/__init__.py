@@ -1,0 +1,1 @@
+"""The witness: the edge around the core, its ledger, its server."""

@@ -1,0 +1,1 @@
+"""Fault injection, the simulator, the drill and its report."""

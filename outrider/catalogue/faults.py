@@ -1,0 +1,54 @@
+"""Fault classes, read from `faults.toml` (standard library only: the SDK may import this)."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final, Literal, get_args
+
+from outrider.errors import InputError
+
+Response = Literal["ignore", "watch", "page", "drain", "restart"]
+Culprit = Literal["app", "gpu", "node", "nic", "link", "switch", "storage", "data", "monitor", "none"]
+Repair = Literal[
+    "none", "reset_gpu", "reboot_node", "replace_part", "check_link", "fix_app", "fix_data", "fix_storage", "investigate"
+]
+Severity = Literal["info", "warning", "critical"]
+
+#: The ladder of reach, lowest first.
+RESPONSES: Final[tuple[Response, ...]] = get_args(Response)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultClass:
+    """One fault class. `decisive`: one clear signal of it needs no second layer."""
+
+    key: str
+    layer: str
+    culprit: Culprit
+    response: Response
+    repair: Repair
+    severity: Severity
+    decisive: bool
+    summary: str
+
+
+@cache
+def _load() -> dict[str, FaultClass]:
+    table = tomllib.loads((files("outrider.catalogue") / "faults.toml").read_text(encoding="utf-8"))
+    return {key: FaultClass(key=key, **entry) for key, entry in table.items()}
+
+
+FAULTS: Final[dict[str, FaultClass]] = _load()
+
+
+def fault(key: str) -> FaultClass:
+    """The entry of one fault class.
+
+    Raises:
+        InputError: there is no such class.
+    """
+    try:
+        return FAULTS[key]
+    except KeyError:
+        raise InputError(f"no fault class is called {key!r}") from None

@@ -1,0 +1,1 @@
+"""The command line's shell: finds every room's commands by entry point."""

@@ -1,0 +1,128 @@
+"""Reads a TOML file into typed sections and tells of all mistakes at once, each with file, line and key."""
+
+import difflib
+import re
+import tomllib
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from outrider.errors import InputError, OutriderError
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class ConfigError(OutriderError):
+    """One or more mistakes in a configuration file: one line each."""
+
+    def __init__(self, problems: list[InputError]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """The file's table and its text.
+
+    Raises:
+        InputError: the file cannot be read or is not TOML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return tomllib.loads(text), text
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+    except UnicodeDecodeError:
+        raise InputError("is not UTF-8 text", file=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        raise InputError(f"is not TOML: {error}", file=str(path), line=int(line[1]) if line else None) from None
+
+
+def load_sections(path: Path | None, sections: dict[str, type[msgspec.Struct]]) -> dict[str, Any]:
+    """Reads `path` and returns one struct for each section; a section that is absent has its defaults.
+
+    Args:
+        path: TOML file, or None for the defaults.
+        sections: table name -> struct type. A table that is not named here is a mistake.
+
+    Raises:
+        InputError: the file cannot be read.
+        ConfigError: something in it is wrong; all of it is told.
+    """
+    table, text = read_toml(path) if path else ({}, "")
+    problems: list[InputError] = []
+    for name in table.keys() - sections.keys():
+        problems.append(_unknown(str(path), text, (name,), list(sections)))
+    loaded = {}
+    for name, kind in sections.items():
+        value, wrong = _build(kind, table.get(name, {}), str(path), text, (name,))
+        problems += wrong
+        loaded[name] = value
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda problem: (problem.line or 0, str(problem))))
+    return loaded
+
+
+def load_struct(table: Any, kind: type[S], file: str, text: str = "") -> S:
+    """Turns one table into one struct. Raises ConfigError."""
+    value, problems = _build(kind, table, file, text, ())
+    if problems:
+        raise ConfigError(problems)
+    return typing.cast(S, value)
+
+
+def _build(kind: Any, table: Any, file: str, text: str, path: tuple[str, ...]) -> tuple[Any, list[InputError]]:
+    """A struct from a table, field by field, so that every mistake is seen and not only the first."""
+    if not isinstance(table, dict):
+        return None, [InputError("must be a table", file=file, line=_line_of(text, path), key=".".join(path))]
+    problems = []
+    known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    values: dict[str, Any] = {}
+    for name, raw in table.items():
+        here = (*path, name)
+        if name not in known:
+            problems.append(_unknown(file, text, here, list(known)))
+            continue
+        value, wrong = _convert(known[name].type, raw, file, text, here)
+        problems += wrong
+        values[known[name].name] = value
+    for name, field in known.items():
+        if field.required and name not in table:
+            problems.append(InputError("is missing", file=file, line=_line_of(text, path), key=".".join((*path, name))))
+    if problems:
+        return None, problems
+    try:
+        return kind(**values), []
+    except (ValueError, TypeError) as error:
+        return None, [InputError(str(error), file=file, line=_line_of(text, path), key=".".join(path))]
+
+
+def _convert(kind: Any, raw: Any, file: str, text: str, path: tuple[str, ...]) -> tuple[Any, list[InputError]]:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return _build(kind, raw, file, text, path)
+    try:
+        return msgspec.convert(raw, kind, strict=True), []
+    except msgspec.ValidationError as error:
+        return None, [InputError(f"{error} (is {raw!r})", file=file, line=_line_of(text, path), key=".".join(path))]
+
+
+def _unknown(file: str, text: str, path: tuple[str, ...], known: list[str]) -> InputError:
+    near = difflib.get_close_matches(path[-1], known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
+    return InputError(f"unknown key{hint}", file=file, line=_line_of(text, path), key=".".join(path))
+
+
+def _line_of(text: str, path: tuple[str, ...]) -> int | None:
+    """The line on which a key stands, as far as a plain look at the text can tell."""
+    section: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped.startswith("["):
+            section = tuple(part.strip().strip('"') for part in stripped.strip("[]").split("."))
+            if section == path:
+                return number
+        elif section == path[:-1] and re.match(rf'"?{re.escape(path[-1])}"?\s*[=.]', stripped):
+            return number
+    return _line_of(text, path[:-1]) if len(path) > 1 else None
