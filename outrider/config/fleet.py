@@ -1,0 +1,38 @@
+"""`[fleet]`: the machines, and the jobs if they are known beforehand."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from outrider.fleet import Fleet, Job, Node
+
+
+class NodeEntry(Node, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One `[[fleet.nodes]]` table: as `Node`, but a misspelt key is a mistake."""
+
+
+class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who is there.
+
+    nodes: every machine, spares too.
+    spares: names of those that stand by.
+    jobs: usually empty, for a job tells of itself by a `job` signal.
+    links: cables between switches, for the graph.
+    """
+
+    nodes: tuple[NodeEntry, ...] = ()
+    spares: tuple[str, ...] = ()
+    jobs: tuple[Job, ...] = ()
+    links: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        count = Counter(node.node for node in self.nodes)
+        if twice := sorted(name for name, number in count.items() if number > 1):
+            raise ValueError(f"nodes named twice: {', '.join(twice)}")
+        if strange := sorted(set(self.spares) - set(count)):
+            raise ValueError(f"spares that are no nodes: {', '.join(strange)}")
+
+    def fleet(self, witnesses: tuple[str, ...]) -> Fleet:
+        """The picture of the site that the judge starts from."""
+        return Fleet(nodes=self.nodes, jobs=self.jobs, spares=self.spares, links=self.links, witnesses=witnesses)
