@@ -1,0 +1,91 @@
+"""The sections that agents and witnesses share: wrong values are told, secrets are guarded."""
+
+from pathlib import Path
+
+import pytest
+
+from outrider.config.agent import AgentSection
+from outrider.config.fleet import FleetSection
+from outrider.config.loader import ConfigError, load_sections
+from outrider.config.security import SecuritySection, write_secret
+from outrider.config.site import SiteSection
+from outrider.errors import InputError
+
+SECTIONS = {"site": SiteSection, "fleet": FleetSection, "agent": AgentSection, "security": SecuritySection}
+
+
+def load(tmp_path: Path, text: str) -> dict:
+    path = tmp_path / "outrider.toml"
+    path.write_text(text)
+    return load_sections(path, SECTIONS)
+
+
+def test_a_fleet_is_read(tmp_path: Path) -> None:
+    loaded = load(
+        tmp_path,
+        """
+[fleet]
+spares = ["n2"]
+[[fleet.nodes]]
+node = "n1"
+address = "10.0.0.1"
+gpus = 8
+nics = {mlx5_0 = "leaf1"}
+[[fleet.nodes]]
+node = "n2"
+""",
+    )
+    fleet = loaded["fleet"].fleet(("w1",))
+    assert [node.node for node in fleet.nodes] == ["n1", "n2"]
+    assert fleet.nodes[0].nics == {"mlx5_0": "leaf1"}
+    assert fleet.spares == ("n2",)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[fleet]\nspares = ["n9"]', "spares that are no nodes: n9"),
+        ('[[fleet.nodes]]\nnode = "a"\n[[fleet.nodes]]\nnode = "a"', "nodes named twice: a"),
+        ('[[fleet.nodes]]\nnode = "a"\nadress = "x"', "adress"),
+        ("[agent]\nheartbeat_seconds = 0.0", "allowed: 0.05 to 60 seconds"),
+        ("[agent]\nudp_port = 70000", "allowed: 0 to 65535"),
+        ('[site]\nmode = "kill"', "site.mode"),
+    ],
+)
+def test_a_wrong_value_is_told(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load(tmp_path, text)
+
+
+def test_a_new_secret_serves_as_key_and_as_token(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    write_secret(path)
+    before = path.read_text()
+    write_secret(path)
+    assert path.read_text() == before
+    section = SecuritySection(heartbeat_key_file=str(path), agent_token_file=str(path))
+    assert len(section.heartbeat_keys()[0]) == 32
+    assert section.agent_tokens() == (before.strip(),)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "told"),
+    [
+        ("ab" * 32, 0o644, "open to everybody"),
+        ("xyz", 0o600, "not hexadecimal"),
+        ("abcd", 0o600, "16 to 32 bytes"),
+        ("\n", 0o600, "holds no secret"),
+    ],
+)
+def test_a_bad_secret_is_refused_without_being_told(tmp_path: Path, text: str, mode: int, told: str) -> None:
+    path = tmp_path / "secret"
+    path.write_text(text)
+    path.chmod(mode)
+    with pytest.raises(InputError, match=told) as caught:
+        SecuritySection(heartbeat_key_file=str(path)).heartbeat_keys()
+    assert text == "\n" or text not in str(caught.value)
+
+
+def test_a_secret_that_is_not_set_is_told_by_its_key() -> None:
+    with pytest.raises(InputError, match=r"security\.agent_token_file: is not set"):
+        SecuritySection().agent_tokens()
