@@ -106,7 +106,9 @@ class Launcher:
             rank = Rank(job=order["job"], attempt=order["attempt"], slot=place["slot"], rank=place["rank"])
             pid = self._fork(rank, order["env"] | place["env"])
             self.ranks[pid] = rank
-            self.scheduler.send({"started": {"node": self.spec.node, "rank": rank.rank, "attempt": rank.attempt, "pid": pid}})
+            self.scheduler.send(
+                {"started": {"node": self.spec.node, "rank": rank.rank, "attempt": rank.attempt, "pid": pid}}
+            )
 
     def _fork(self, rank: Rank, env: dict[str, str]) -> int:
         parent = os.getpid()
@@ -124,7 +126,9 @@ class Launcher:
             if self.agent is not None:
                 self.agent.close()
             log = os.open(
-                Path(self.spec.log_dir) / f"rank-{rank.rank}.attempt-{rank.attempt}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+                Path(self.spec.log_dir) / f"rank-{rank.rank}.attempt-{rank.attempt}.log",
+                os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+                0o600,
             )
             os.dup2(log, 1)
             os.dup2(log, 2)

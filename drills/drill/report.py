@@ -1,0 +1,110 @@
+"""The drill's report: one HTML file with timeline and loss curves, and `report.json` beside it."""
+
+import html
+import io
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from drills.drill.result import FIGURES, Outcome
+
+_STYLE = """
+:root { color-scheme: light dark; --fg: #1b1f24; --bg: #fff; --soft: #66707a; --line: #d5dae0; --good: #1a7f37; --bad: #c4232b; }
+@media (prefers-color-scheme: dark) { :root { --fg: #e6e9ec; --bg: #14171a; --soft: #9aa4ae; --line: #333a41; --good: #4cc76a; --bad: #ff6b6b; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; width: 100%; margin: 1rem 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
+th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; } .soft { color: var(--soft); }
+ol.timeline { list-style: none; padding: 0; border-left: 2px solid var(--line); margin-left: 5rem; }
+ol.timeline li { padding: .15rem 0 .15rem 1rem; position: relative; }
+ol.timeline time { position: absolute; left: -5.2rem; width: 4.6rem; text-align: right; color: var(--soft); }
+figure { margin: 1rem 0; background: #fff; border: 1px solid var(--line); } figure svg { max-width: 100%; height: auto; display: block; }
+"""
+
+
+def write_report(folder: Path, outcomes: list[Outcome], about: dict[str, Any]) -> Path:
+    """Writes `report.json` and `report.html` into `folder`, each by a temporary name and a rename. Returns the page's path."""
+    machine = about | {"machine": platform.platform(), "python": platform.python_version()}
+    objects = [outcome.to_json() | {"timeline": outcome.timeline, "notes": outcome.notes} for outcome in outcomes]
+    _write(folder / "report.json", json.dumps({"about": machine, "faults": objects}, indent=1))
+    page = folder / "report.html"
+    _write(page, _page(outcomes, machine))
+    return page
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_suffix(path.suffix + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _page(outcomes: list[Outcome], about: dict[str, Any]) -> str:
+    good = sum(outcome.ok for outcome in outcomes)
+    facts = "".join(
+        f"<li><b>{html.escape(str(key))}</b>: {html.escape(str(value))}</li>" for key, value in about.items()
+    )
+    sections = "".join(_section(outcome) for outcome in outcomes)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>Outrider drill</title><style>{_STYLE}</style></head><body><h1>Outrider drill</h1>"
+        f"<p>{good} of {len(outcomes)} faults came out right. All times are seconds after the fault.</p>"
+        f"{_table(outcomes)}{sections}<h2>How it was run</h2><ul>{facts}</ul></body></html>"
+    )
+
+
+def _table(outcomes: list[Outcome]) -> str:
+    heads = "".join(f"<th>{html.escape(title)}</th>" for title in FIGURES.values())
+    rows = "".join(
+        f'<tr><td>{html.escape(outcome.fault)} <span class="{"good" if outcome.ok else "bad"}">{"right" if outcome.ok else "WRONG"}</span></td>'
+        + "".join(f"<td>{outcome.cell(key)}</td>" for key in FIGURES)
+        + "</tr>"
+        for outcome in outcomes
+    )
+    return f"<table><thead><tr><th>fault</th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _section(outcome: Outcome) -> str:
+    steps = "".join(
+        f"<li><time>{at:+.3f} s</time>{html.escape(text)}</li>"
+        for at, text in sorted(outcome.timeline, key=lambda entry: entry[0])
+    )
+    failures = "".join(f'<li class="bad">{html.escape(failure)}</li>' for failure in outcome.failures)
+    notes = "".join(f'<li class="soft">{html.escape(note)}</li>' for note in outcome.notes)
+    curves = f"<figure>{_curves(outcome)}</figure>" if outcome.losses and outcome.baseline_losses else ""
+    return (
+        f"<h2>{html.escape(outcome.fault)}</h2><p>{html.escape(outcome.story)}</p><ul>{failures}{notes}</ul>"
+        f'<ol class="timeline">{steps}</ol>{curves}'
+    )
+
+
+def _curves(outcome: Outcome) -> str:
+    """Both loss curves as SVG: the undisturbed run wide and pale below, the disturbed one thin above it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(
+        list(outcome.baseline_losses),
+        list(outcome.baseline_losses.values()),
+        lw=5,
+        color="#b9cbe0",
+        label="never disturbed",
+    )
+    axes.plot(
+        list(outcome.losses),
+        list(outcome.losses.values()),
+        lw=1.2,
+        color="#b3261e",
+        label=f"with fault: {outcome.fault}",
+    )
+    if outcome.resumed_step is not None:
+        axes.axvline(
+            outcome.resumed_step, color="#555", lw=0.8, ls="--", label=f"resumed after step {outcome.resumed_step}"
+        )
+    axes.set(xlabel="step", ylabel="loss (nats a byte)")
+    axes.legend(frameon=False)
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()[text.getvalue().index("<svg") :]
