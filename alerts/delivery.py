@@ -43,13 +43,9 @@ async def post(
     headers = signed_headers(secrets, message_id, body, now_wall)
     timeout = aiohttp.ClientTimeout(total=target.timeout_seconds)
     try:
-        async with session.post(
-            target.url, data=body.encode(), headers=headers, allow_redirects=False, timeout=timeout
-        ) as answer:
+        async with session.post(target.url, data=body.encode(), headers=headers, allow_redirects=False, timeout=timeout) as answer:
             text = (await answer.content.read(ANSWER_BYTES)).decode("utf-8", "replace").strip()
-            return judge(
-                answer.status, answer.headers.get("retry-after"), answer.headers.get("location"), text, now_wall
-            )
+            return judge(answer.status, answer.headers.get("retry-after"), answer.headers.get("location"), text, now_wall)
     except TimeoutError:
         return Attempt(outcome="retry", reason=f"no answer within {target.timeout_seconds:g} s", reason_code="timeout")
     except aiohttp.ClientConnectorCertificateError as error:
@@ -76,9 +72,7 @@ def judge(status: int, retry_after: str | None, location: str | None, text: str,
         )
     if status >= 500 or status in _MAY_PASS:
         wait = _seconds(retry_after, now_wall)
-        code = {401: "unauthorised", 403: "unauthorised", 404: "not_found"}.get(
-            status, "busy" if wait is not None else "error"
-        )
+        code = {401: "unauthorised", 403: "unauthorised", 404: "not_found"}.get(status, "busy" if wait is not None else "error")
         return Attempt(outcome="retry", reason=said, reason_code=code, status=status, retry_seconds=wait)
     return Attempt(outcome="refused", reason=said, reason_code="refused", status=status)
 

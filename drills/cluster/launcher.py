@@ -106,9 +106,7 @@ class Launcher:
             rank = Rank(job=order["job"], attempt=order["attempt"], slot=place["slot"], rank=place["rank"])
             pid = self._fork(rank, order["env"] | place["env"])
             self.ranks[pid] = rank
-            self.scheduler.send(
-                {"started": {"node": self.spec.node, "rank": rank.rank, "attempt": rank.attempt, "pid": pid}}
-            )
+            self.scheduler.send({"started": {"node": self.spec.node, "rank": rank.rank, "attempt": rank.attempt, "pid": pid}})
 
     def _fork(self, rank: Rank, env: dict[str, str]) -> int:
         parent = os.getpid()

@@ -63,9 +63,7 @@ class Namespaces:
             f"ip link set lo up && ip addr add {self.node_address(index)}/24 dev eth0 && ip link set eth0 up"
             f" && echo {TCP_RETRIES} > /proc/sys/net/ipv4/tcp_retries2"
         )
-        subprocess.run(
-            ["nsenter", "-t", str(pid), "-n", "sh", "-c", inside], check=True, capture_output=True, timeout=10
-        )
+        subprocess.run(["nsenter", "-t", str(pid), "-n", "sh", "-c", inside], check=True, capture_output=True, timeout=10)
 
     def detach(self, index: int) -> None:
         """Removes the link of a node that ended, so that its number can be used again."""

@@ -42,9 +42,7 @@ def _write(path: Path, text: str) -> None:
 
 def _page(outcomes: list[Outcome], about: dict[str, Any]) -> str:
     good = sum(outcome.ok for outcome in outcomes)
-    facts = "".join(
-        f"<li><b>{html.escape(str(key))}</b>: {html.escape(str(value))}</li>" for key, value in about.items()
-    )
+    facts = "".join(f"<li><b>{html.escape(str(key))}</b>: {html.escape(str(value))}</li>" for key, value in about.items())
     sections = "".join(_section(outcome) for outcome in outcomes)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -67,8 +65,7 @@ def _table(outcomes: list[Outcome]) -> str:
 
 def _section(outcome: Outcome) -> str:
     steps = "".join(
-        f"<li><time>{at:+.3f} s</time>{html.escape(text)}</li>"
-        for at, text in sorted(outcome.timeline, key=lambda entry: entry[0])
+        f"<li><time>{at:+.3f} s</time>{html.escape(text)}</li>" for at, text in sorted(outcome.timeline, key=lambda entry: entry[0])
     )
     failures = "".join(f'<li class="bad">{html.escape(failure)}</li>' for failure in outcome.failures)
     notes = "".join(f'<li class="soft">{html.escape(note)}</li>' for note in outcome.notes)
@@ -100,9 +97,7 @@ def _curves(outcome: Outcome) -> str:
         label=f"with fault: {outcome.fault}",
     )
     if outcome.resumed_step is not None:
-        axes.axvline(
-            outcome.resumed_step, color="#555", lw=0.8, ls="--", label=f"resumed after step {outcome.resumed_step}"
-        )
+        axes.axvline(outcome.resumed_step, color="#555", lw=0.8, ls="--", label=f"resumed after step {outcome.resumed_step}")
     axes.set(xlabel="step", ylabel="loss (nats a byte)")
     axes.legend(frameon=False)
     text = io.StringIO()
