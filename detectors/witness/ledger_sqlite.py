@@ -1,0 +1,307 @@
+"""The ledger of one machine: a SQLite file in WAL mode, one worker thread, one transaction = one function.
+
+`synchronous` is FULL for what must survive a power cut (verdicts, fence, claims, outbox, a new leader's term,
+people's orders) and
+NORMAL for votes, renewals and probes, which expire in seconds. A watcher thread looks at `PRAGMA data_version` each
+`poll_seconds`: it costs a few microseconds and tells of every other process's commit.
+"""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from detectors.core.types import Vote
+from detectors.witness import ledger_sqlite_commit as committing
+from detectors.witness import ledger_sqlite_outbox as outbox
+from detectors.witness.ledger import (
+    Commit,
+    Control,
+    LeaderState,
+    Lease,
+    LedgerError,
+    OrderTo,
+    Result,
+)
+from detectors.witness.ledger_sqlite_schema import prepare
+from detectors.witness.outbox import OutboxRow, RowState
+from outrider.config.ledger import LedgerSection
+from outrider.wire import Order
+
+T = TypeVar("T")
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.decode
+_vote_decoder = msgspec.json.Decoder(Vote)
+_order_decoder = msgspec.json.Decoder(Order)
+
+#: Longest wait for another process's transaction, seconds; ours last milliseconds.
+BUSY_SECONDS = 5.0
+
+
+class SqliteLedger:
+    """See `detectors.witness.ledger.Ledger`."""
+
+    def __init__(self, section: LedgerSection) -> None:
+        self._section = section
+        self._path = Path(section.path)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self._database: sqlite3.Connection | None = None
+        self._watch_stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._changed = asyncio.Event()
+
+    async def open(self) -> None:
+        await self._run(self._open)
+        self._watcher = threading.Thread(target=self._watch, args=(asyncio.get_running_loop(),), name="ledger-watch", daemon=True)
+        self._watcher.start()
+
+    async def close(self) -> None:
+        self._watch_stop.set()
+        if self._watcher is not None:
+            await asyncio.to_thread(self._watcher.join)
+        if self._database is not None:
+            await self._run(self._database.close)
+        self._pool.shutdown()
+
+    async def changed(self, timeout_seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self._changed.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
+
+    # Leases
+
+    async def acquire(self, name: str, holder: str) -> Lease | None:
+        def renew(database: sqlite3.Connection) -> Lease | None:
+            now = time.monotonic()
+            until = now + self._section.lease_seconds
+            held = "UPDATE leases SET until = ? WHERE name = ? AND holder = ? AND until > ? RETURNING term"
+            row = database.execute(held, (until, name, holder, now)).fetchone()
+            return Lease(term=row[0], seconds_left=self._section.lease_seconds) if row else None
+
+        def take(database: sqlite3.Connection) -> Lease | None:
+            now = time.monotonic()
+            row = database.execute("SELECT term, until FROM leases WHERE name = ?", (name,)).fetchone()
+            term, until = row or (0, 0.0)
+            if until > now:
+                return None
+            database.execute(
+                "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?)", (name, holder, term + 1, now + self._section.lease_seconds)
+            )
+            return Lease(term=term + 1, seconds_left=self._section.lease_seconds)
+
+        return await self._write(renew, "NORMAL") or await self._write(take, "FULL")
+
+    async def resign(self, name: str, holder: str) -> None:
+        await self._write(
+            lambda database: database.execute("UPDATE leases SET until = 0 WHERE name = ? AND holder = ?", (name, holder)), "FULL"
+        )
+
+    async def holder(self, name: str) -> str | None:
+        query = "SELECT holder FROM leases WHERE name = ? AND until > ?"
+        row = await self._read(lambda database: database.execute(query, (name, time.monotonic())).fetchone())
+        return row[0] if row else None
+
+    # Votes
+
+    async def put_votes(self, votes: list[Vote]) -> None:
+        def write(database: sqlite3.Connection) -> None:
+            now = time.monotonic()
+            database.executemany(
+                "INSERT OR REPLACE INTO votes (key, witness, body, until) VALUES (?, ?, ?, ?)",
+                [(vote.key, vote.witness, _encode(vote), now + vote.expires_seconds) for vote in votes],
+            )
+            database.execute(
+                "DELETE FROM votes WHERE until < ? OR seq <= (SELECT MAX(seq) FROM votes) - ?", (now, self._section.votes_max)
+            )
+
+        await self._write(write, "NORMAL")
+
+    async def read_votes(self, after: int) -> tuple[int, list[Vote]]:
+        query = "SELECT seq, body FROM votes WHERE seq > ? AND until > ? ORDER BY seq"
+        rows = await self._read(lambda database: database.execute(query, (after, time.monotonic())).fetchall())
+        return (rows[-1][0] if rows else after), [_vote_decoder.decode(body) for _, body in rows]
+
+    # The leader's transaction
+
+    async def leader_state(self) -> LeaderState:
+        def read(database: sqlite3.Connection) -> LeaderState:
+            meta = dict(database.execute("SELECT name, value FROM meta").fetchall())
+            verdicts = database.execute("SELECT subject, incarnation, version FROM verdicts").fetchall()
+            return LeaderState(
+                fence=int(meta["fence"]),
+                council=meta["council"].encode() if "council" in meta else None,
+                verdicts={(subject, incarnation): version for subject, incarnation, version in verdicts},
+                claims=dict(database.execute("SELECT spare, incident FROM claims").fetchall()),
+            )
+
+        return await self._read(read)
+
+    async def commit(self, commit: Commit, holder: str) -> None:
+        await self._write(lambda database: committing.write(database, commit, holder, time.monotonic(), self._section), "FULL")
+
+    # Orders
+
+    async def put_orders(self, orders: list[OrderTo]) -> None:
+        await self._write(lambda database: committing.put_orders(database, orders, time.monotonic()), "NORMAL")
+
+    async def read_orders(self, node: str, after: int, limit: int = 100) -> list[Order]:
+        query = (
+            "SELECT number, body FROM orders WHERE node = ? AND number > ? AND (until IS NULL OR until > ?) ORDER BY number LIMIT ?"
+        )
+        rows = await self._read(lambda database: database.execute(query, (node, after, time.monotonic(), limit)).fetchall())
+        return [msgspec.structs.replace(_order_decoder.decode(body), number=number) for number, body in rows]
+
+    # Outbox
+
+    async def due(self, now: float, limit: int = 100) -> list[OutboxRow]:
+        return await self._read(lambda database: outbox.due(database, now, limit))
+
+    async def fan_out(self, row_id: str, targets: list[str]) -> list[OutboxRow]:
+        return await self._write(lambda database: outbox.fan_out(database, row_id, targets, time.monotonic()), "FULL")
+
+    async def mark_sent(self, row_id: str, detail: dict[str, Any] | None = None) -> None:
+        await self._write(lambda database: outbox.mark(database, row_id, "sent", detail), "FULL")
+
+    async def mark_done(self, row_id: str, detail: dict[str, Any] | None = None) -> None:
+        await self._write(lambda database: outbox.mark(database, row_id, "done", detail), "FULL")
+
+    async def mark_failed(self, row_id: str, error: str, retry_seconds: float) -> None:
+        await self._write(lambda database: outbox.mark_failed(database, row_id, error, time.monotonic() + retry_seconds), "FULL")
+
+    async def mark_dead(self, row_id: str, error: str, detail: dict[str, Any] | None = None) -> None:
+        await self._write(lambda database: outbox.mark_dead(database, row_id, error, detail), "FULL")
+
+    async def requeue(self, row_id: str) -> bool:
+        return await self._write(lambda database: outbox.requeue(database, row_id, time.monotonic()), "FULL")
+
+    async def list_rows(self, state: RowState | None = None, incident: str | None = None, limit: int = 200) -> list[OutboxRow]:
+        return await self._read(lambda database: outbox.listed(database, state, incident, limit))
+
+    async def results(self) -> list[Result]:
+        return await self._read(outbox.results)
+
+    # People
+
+    async def put_control(self, control: Control) -> None:
+        def write(database: sqlite3.Connection) -> None:
+            if control.seconds_left == 0:
+                database.execute("DELETE FROM controls WHERE kind = ? AND key = ?", (control.kind, control.key))
+                return
+            left = control.seconds_left
+            until = None if left is None else time.monotonic() + left
+            database.execute(
+                "INSERT OR REPLACE INTO controls (kind, key, body, until, seconds) VALUES (?, ?, ?, ?, ?)",
+                (control.kind, control.key, _encode(control.body), until, left),
+            )
+
+        await self._write(write, "FULL")
+
+    async def controls(self) -> list[Control]:
+        now = time.monotonic()
+        query = "SELECT number, kind, key, body, until FROM controls WHERE until IS NULL OR until > ? ORDER BY number"
+        rows = await self._read(lambda database: database.execute(query, (now,)).fetchall())
+        return [
+            Control(number=number, kind=kind, key=key, body=_decode(body), seconds_left=None if until is None else until - now)
+            for number, kind, key, body, until in rows
+        ]
+
+    async def incidents(self, limit: int = 200) -> list[dict[str, Any]]:
+        query = "SELECT picture FROM incidents ORDER BY seq DESC LIMIT ?"
+        return [_decode(row[0]) for row in await self._read(lambda database: database.execute(query, (limit,)).fetchall())]
+
+    async def incident(self, incident: str) -> dict[str, Any] | None:
+        def read(database: sqlite3.Connection) -> dict[str, Any] | None:
+            query = "SELECT incident, picture FROM incidents WHERE substr(incident, 1, ?) = ? LIMIT 2"
+            found = database.execute(query, (len(incident), incident)).fetchall()
+            if len(found) != 1:
+                return None
+            name, picture = found[0]
+            lines = database.execute("SELECT line FROM history WHERE incident = ? ORDER BY seq", (name,)).fetchall()
+            audit = database.execute("SELECT body FROM audit WHERE incident = ? ORDER BY seq", (name,)).fetchall()
+            rows = outbox.listed(database, None, name, 200)
+            return {
+                **_decode(picture),
+                "history": [_decode(line[0]) for line in lines],
+                "actions": [msgspec.to_builtins(row) for row in reversed(rows)],
+                "audit": [_decode(entry[0]) for entry in audit],
+            }
+
+        return await self._read(read)
+
+    async def put_audit(self, entries: list[dict[str, Any]]) -> None:
+        rows = [(entry.get("incident"), _encode(entry)) for entry in entries]
+        await self._write(lambda database: database.executemany("INSERT INTO audit (incident, body) VALUES (?, ?)", rows), "FULL")
+
+    async def audit(self, limit: int = 200, incident: str | None = None) -> list[dict[str, Any]]:
+        query = "SELECT body FROM audit WHERE ?1 IS NULL OR incident = ?1 ORDER BY seq DESC LIMIT ?2"
+        rows = await self._read(lambda database: database.execute(query, (incident, limit)).fetchall())
+        return [_decode(row[0]) for row in rows]
+
+    # The worker thread
+
+    def _open(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+            self._path.chmod(0o600)
+            prepare(self._database)
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(f"{self._path}: cannot be opened as a ledger: {error}") from None
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        database = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
+        version = None
+        while not self._watch_stop.wait(self._section.poll_seconds):
+            try:
+                now = database.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error:
+                continue  # a busy moment; the next look tells
+            if now != version:
+                version = now
+                loop.call_soon_threadsafe(self._changed.set)
+        database.close()
+
+    async def _run(self, function: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    async def _read(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        def work() -> T:
+            try:
+                return function(self._connection())
+            except sqlite3.Error as error:
+                raise LedgerError(f"{self._path}: {error}") from None
+
+        return await self._run(work)
+
+    async def _write(self, function: Callable[[sqlite3.Connection], T], synchronous: Literal["FULL", "NORMAL"]) -> T:
+        def work() -> T:
+            database = self._connection()
+            try:
+                database.execute(f"PRAGMA synchronous={synchronous}")
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    value = function(database)
+                    database.execute("COMMIT")
+                except BaseException:
+                    database.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise LedgerError(f"{self._path}: {error}") from None
+            return value
+
+        return await self._run(work)
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise LedgerError(f"{self._path}: the ledger is not open")
+        return self._database

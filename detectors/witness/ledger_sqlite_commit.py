@@ -1,0 +1,109 @@
+"""The leader's transaction on SQLite: everything that one decision means, or nothing."""
+
+import sqlite3
+
+import msgspec
+
+from detectors.witness import ledger_sqlite_outbox as outbox
+from detectors.witness.ledger import Commit, ConflictError, OrderTo, VerdictWrite
+from outrider.config.ledger import LedgerSection
+
+_encode = msgspec.json.encode
+
+#: Lines of history kept of one incident: a flapping fault must not fill the disk.
+HISTORY_MAX = 500
+
+
+def write(database: sqlite3.Connection, commit: Commit, holder: str, now: float, bounds: LedgerSection) -> None:
+    """Runs inside the caller's transaction.
+
+    Raises:
+        ConflictError: the caller must roll back.
+    """
+    _check_lease(database, commit, holder, now)
+    _raise_fence(database, commit)
+    for verdict in commit.verdicts:
+        _swap_verdict(database, verdict)
+    for spare in commit.releases:
+        database.execute("DELETE FROM claims WHERE spare = ?", (spare,))
+    for spare, incident in commit.claims:
+        _claim(database, spare, incident)
+    for change in commit.incidents:
+        picture, line = _encode(change.picture), _encode(change.line)
+        database.execute(
+            "INSERT OR REPLACE INTO incidents (incident, state, picture) VALUES (?, ?, ?)", (change.incident, change.state, picture)
+        )
+        database.execute("INSERT INTO history (incident, line) VALUES (?, ?)", (change.incident, line))
+        database.execute(
+            "DELETE FROM history WHERE incident = ?1 AND seq <= (SELECT seq FROM history WHERE incident = ?1"
+            " ORDER BY seq DESC LIMIT 1 OFFSET ?2)",
+            (change.incident, HISTORY_MAX),
+        )
+    for row in commit.outbox:
+        outbox.insert(database, row, now)
+    for node in commit.orders_cleared:
+        database.execute("DELETE FROM orders WHERE node = ? AND kind = 'stop'", (node,))
+    put_orders(database, commit.orders, now)
+    for entry in commit.audit:
+        database.execute("INSERT INTO audit (incident, body) VALUES (?, ?)", (entry.get("incident"), _encode(entry)))
+    for decision in commit.told:
+        database.execute("UPDATE outbox SET told = 1 WHERE decision_id = ?", (decision,))
+    if commit.council is not None:
+        database.execute("INSERT OR REPLACE INTO meta VALUES ('council', ?)", (commit.council.decode(),))
+    trim(database, now, bounds)
+
+
+def put_orders(database: sqlite3.Connection, orders: tuple[OrderTo, ...] | list[OrderTo], now: float) -> None:
+    """Adds orders; an `id` that a node has already is not told again."""
+    for item in orders:
+        until = None if item.keep_seconds is None else now + item.keep_seconds
+        database.execute(
+            "INSERT OR IGNORE INTO orders (node, id, kind, body, until) VALUES (?, ?, ?, ?, ?)",
+            (item.to, item.order.id, item.order.order, _encode(item.order), until),
+        )
+
+
+def trim(database: sqlite3.Connection, now: float, bounds: LedgerSection) -> None:
+    """Keeps every table within its bound."""
+    database.execute(
+        "DELETE FROM orders WHERE until < ? OR number <= (SELECT MAX(number) FROM orders) - ?", (now, bounds.orders_max)
+    )
+    for table in ("incidents", "history", "audit"):
+        database.execute(
+            f"DELETE FROM {table} WHERE seq <= (SELECT MAX(seq) FROM {table}) - ?",  # noqa: S608 - fixed names
+            (bounds.rows_max,),
+        )
+    outbox.trim(database, bounds.rows_max)
+
+
+def _check_lease(database: sqlite3.Connection, commit: Commit, holder: str, now: float) -> None:
+    found = database.execute("SELECT holder, term, until FROM leases WHERE name = 'leader'").fetchone()
+    if found is None or found[0] != holder or found[1] != commit.term or found[2] <= now:
+        raise ConflictError("lease", f"{holder} no longer leads (term {commit.term})")
+
+
+def _raise_fence(database: sqlite3.Connection, commit: Commit) -> None:
+    stored = int(database.execute("SELECT value FROM meta WHERE name = 'fence'").fetchone()[0])
+    if stored != commit.fence_before or commit.fence < stored:
+        raise ConflictError("fence", f"the fence is {stored}, not {commit.fence_before}")
+    if commit.fence > stored:
+        database.execute("UPDATE meta SET value = ? WHERE name = 'fence'", (str(commit.fence),))
+
+
+def _swap_verdict(database: sqlite3.Connection, verdict: VerdictWrite) -> None:
+    place = (verdict.subject, verdict.incarnation)
+    found = database.execute("SELECT version FROM verdicts WHERE subject = ? AND incarnation = ?", place).fetchone()
+    version = found[0] if found else 0
+    if version != verdict.version_before:
+        raise ConflictError("verdict", f"{verdict.subject} ({verdict.incarnation}) is at version {version}")
+    database.execute(
+        "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?, ?)",
+        (*place, version + 1, verdict.incident, verdict.fault, verdict.state),
+    )
+
+
+def _claim(database: sqlite3.Connection, spare: str, incident: str) -> None:
+    database.execute("INSERT OR IGNORE INTO claims VALUES (?, ?)", (spare, incident))
+    owner = database.execute("SELECT incident FROM claims WHERE spare = ?", (spare,)).fetchone()[0]
+    if owner != incident:
+        raise ConflictError("claim", f"spare {spare} belongs to incident {owner}")
