@@ -51,7 +51,7 @@ class JobState:
 
 
 class Scheduler:
-    """The scheduler's state and servers. `events` is the log that the drill's report is made of: (monotonic seconds, what, data)."""
+    """The scheduler's state and servers. `events` is what the report is made of: (monotonic seconds, what, data)."""
 
     def __init__(self, token: str, secrets: tuple[str, ...], port_of: Callable[[str, int], int]) -> None:
         self.token, self.secrets, self.port_of = token, secrets, port_of
@@ -68,12 +68,16 @@ class Scheduler:
     async def start(self, host: str, launcher_port: int, webhook_port: int) -> None:
         """Listens for launchers and for webhooks. Raises OSError where a port is busy."""
         server = await asyncio.start_server(self._serve_launcher, host, launcher_port)
-        application = web.Application(client_max_size=1 << 20)
-        application.router.add_post("/webhooks", self._receive)
-        runner = web.AppRunner(application)
+        runner = web.AppRunner(self.application())
         await runner.setup()
         await web.TCPSite(runner, host, webhook_port).start()
         self._closers += [server.close, runner.cleanup]
+
+    def application(self) -> web.Application:
+        """The webhook receiver."""
+        application = web.Application(client_max_size=1 << 20)
+        application.router.add_post("/webhooks", self._receive)
+        return application
 
     async def stop(self) -> None:
         for task in self._tasks:

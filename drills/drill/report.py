@@ -4,24 +4,11 @@ import html
 import io
 import json
 import platform
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from drills.drill.result import FIGURES, Outcome
-
-_STYLE = """
-:root { color-scheme: light dark; --fg: #1b1f24; --bg: #fff; --soft: #66707a; --line: #d5dae0; --good: #1a7f37; --bad: #c4232b; }
-@media (prefers-color-scheme: dark) { :root { --fg: #e6e9ec; --bg: #14171a; --soft: #9aa4ae; --line: #333a41; --good: #4cc76a; --bad: #ff6b6b; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg); max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; margin: 1rem 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { text-align: right; padding: .35rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; } .soft { color: var(--soft); }
-ol.timeline { list-style: none; padding: 0; border-left: 2px solid var(--line); margin-left: 5rem; }
-ol.timeline li { padding: .15rem 0 .15rem 1rem; position: relative; }
-ol.timeline time { position: absolute; left: -5.2rem; width: 4.6rem; text-align: right; color: var(--soft); }
-figure { margin: 1rem 0; background: #fff; border: 1px solid var(--line); } figure svg { max-width: 100%; height: auto; display: block; }
-"""
 
 
 def write_report(folder: Path, outcomes: list[Outcome], about: dict[str, Any]) -> Path:
@@ -44,9 +31,10 @@ def _page(outcomes: list[Outcome], about: dict[str, Any]) -> str:
     good = sum(outcome.ok for outcome in outcomes)
     facts = "".join(f"<li><b>{html.escape(str(key))}</b>: {html.escape(str(value))}</li>" for key, value in about.items())
     sections = "".join(_section(outcome) for outcome in outcomes)
+    style = (files("drills.drill") / "report.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<title>Outrider drill</title><style>{_STYLE}</style></head><body><h1>Outrider drill</h1>"
+        f"<title>Outrider drill</title><style>{style}</style></head><body><h1>Outrider drill</h1>"
         f"<p>{good} of {len(outcomes)} faults came out right. All times are seconds after the fault.</p>"
         f"{_table(outcomes)}{sections}<h2>How it was run</h2><ul>{facts}</ul></body></html>"
     )
@@ -55,12 +43,16 @@ def _page(outcomes: list[Outcome], about: dict[str, Any]) -> str:
 def _table(outcomes: list[Outcome]) -> str:
     heads = "".join(f"<th>{html.escape(title)}</th>" for title in FIGURES.values())
     rows = "".join(
-        f'<tr><td>{html.escape(outcome.fault)} <span class="{"good" if outcome.ok else "bad"}">{"right" if outcome.ok else "WRONG"}</span></td>'
+        f"<tr><td>{html.escape(outcome.fault)} {_verdict(outcome)}</td>"
         + "".join(f"<td>{outcome.cell(key)}</td>" for key in FIGURES)
         + "</tr>"
         for outcome in outcomes
     )
     return f"<table><thead><tr><th>fault</th>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _verdict(outcome: Outcome) -> str:
+    return '<span class="good">right</span>' if outcome.ok else '<span class="bad">WRONG</span>'
 
 
 def _section(outcome: Outcome) -> str:

@@ -1,8 +1,10 @@
 """One drill's site: its folder, secrets, addresses, ports and the configuration files that agents and witnesses read."""
 
 import base64
+import os
 import secrets
 import socket
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,11 +30,14 @@ class Site:
     network: Namespaces | Loopback
     hung_after_seconds: float = 12.0
     ports: dict[str, int] = field(default_factory=dict)
+    run_dir: Path = Path()
 
     def prepare(self) -> None:
         """Makes the folder, secrets, ports and configuration. Raises OSError where the folder cannot be written."""
-        for name in ("logs", "records", "snapshots", "secrets", "run"):
+        for name in ("logs", "records", "snapshots", "secrets"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
+        memory = Path("/dev/shm")  # noqa: S108 - the agents' memory files belong on a memory file system
+        self.run_dir = Path(tempfile.mkdtemp(prefix="outrider-drill-", dir=memory if os.access(memory, os.W_OK) else self.folder))
         for name in ("heartbeat", "agent", "operator", "viewer"):
             write_secret(self.secret(name))
         webhook = self.secret("webhook")
@@ -57,7 +62,7 @@ class Site:
         return self.network.node_address(NODES.index(node))
 
     def agent_socket(self, node: str) -> str:
-        return str(self.folder / "run" / node / "agent.sock")
+        return str(self.run_dir / node / "agent.sock")
 
     def records(self) -> Path:
         return self.folder / "records"
@@ -112,7 +117,7 @@ operator_token_file = "{self.secret("operator")}"
 viewer_token_file = "{self.secret("viewer")}"
 
 [agent]
-run_dir = "{self.folder}/run"
+run_dir = "{self.run_dir}"
 metrics_port = 0
 
 [policy]

@@ -1,0 +1,36 @@
+"""What an answer means: each kind has its own clear state, none is an endless loop."""
+
+import pytest
+
+from alerts.delivery import RETRY_AFTER_MAX, judge
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "code"),
+    [
+        (200, "accepted", "accepted"), (202, "accepted", "accepted"), (204, "accepted", "accepted"),
+        (301, "refused", "redirect"), (307, "refused", "redirect"),
+        (400, "refused", "refused"), (413, "refused", "refused"), (422, "refused", "refused"),
+        (401, "retry", "unauthorised"), (403, "retry", "unauthorised"), (404, "retry", "not_found"),
+        (408, "retry", "error"), (429, "retry", "error"), (500, "retry", "error"), (503, "retry", "error"),
+        (410, "gone", "gone"),
+    ],
+)  # fmt: skip
+def test_each_status_has_one_meaning(status: int, outcome: str, code: str) -> None:
+    attempt = judge(status, None, "http://elsewhere/", "", 0.0)
+    assert (attempt.outcome, attempt.reason_code) == (outcome, code)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("-3", 0.0),
+        ("999999999", RETRY_AFTER_MAX),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0),
+        ("soon", None),
+        (None, None),
+    ],
+)
+def test_retry_after_is_obeyed_within_bounds(header: str | None, seconds: float | None) -> None:
+    assert judge(503, header, None, "", 60.0).retry_seconds == seconds
