@@ -6,7 +6,7 @@ CLOCK_MONOTONIC of this machine, never wall clocks; wall time is kept beside the
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from detectors.core.types import Vote
 from detectors.witness.outbox import Outbox, OutboxRow
@@ -78,7 +78,7 @@ class Commit:
     `council` is the
     council's memory, for the next leader. `told` are decision ids whose results the council has heard.
     `orders_cleared` are
-    nodes whose standing `stop` orders end.
+    nodes whose standing `stop` orders end; `effects` decision ids whose effect was seen, with what was seen.
     """
 
     term: int
@@ -93,6 +93,7 @@ class Commit:
     orders_cleared: tuple[str, ...] = ()
     audit: tuple[dict[str, Any], ...] = ()
     told: tuple[str, ...] = ()
+    effects: tuple[tuple[str, dict[str, Any]], ...] = ()
     council: bytes | None = None
 
 
@@ -108,10 +109,10 @@ class LeaderState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The end of an action, as the rows of the outbox tell it. `outcome`: `done` or `failed`."""
+    """The end of an action, as the rows of the outbox tell it. `timed_out`: its deadline passed first."""
 
     decision_id: str
-    outcome: str
+    outcome: Literal["done", "failed", "timed_out"]
     detail: dict[str, Any] = field(default_factory=dict)
 
 
@@ -170,6 +171,10 @@ class Ledger(Outbox, Protocol):
 
     async def read_orders(self, node: str, after: int, limit: int = 100) -> list[Order]:
         """Live orders for `node` with a number above `after`, in order."""
+        ...
+
+    async def new_orders(self, after: int) -> tuple[int, set[str]]:
+        """Nodes that were given orders after the place `after`, and the new place."""
         ...
 
     async def results(self) -> list[Result]:

@@ -161,6 +161,11 @@ class SqliteLedger:
         rows = await self._read(lambda database: database.execute(query, (node, after, time.monotonic(), limit)).fetchall())
         return [msgspec.structs.replace(_order_decoder.decode(body), number=number) for number, body in rows]
 
+    async def new_orders(self, after: int) -> tuple[int, set[str]]:
+        query = "SELECT number, node FROM orders WHERE number > ? ORDER BY number"
+        rows = await self._read(lambda database: database.execute(query, (after,)).fetchall())
+        return (rows[-1][0] if rows else after), {node for _, node in rows}
+
     # Outbox
 
     async def due(self, now: float, limit: int = 100) -> list[OutboxRow]:
@@ -188,7 +193,7 @@ class SqliteLedger:
         return await self._read(lambda database: outbox.listed(database, state, incident, limit))
 
     async def results(self) -> list[Result]:
-        return await self._read(outbox.results)
+        return await self._read(lambda database: outbox.results(database, time.monotonic()))
 
     # People
 

@@ -46,6 +46,8 @@ def write(database: sqlite3.Connection, commit: Commit, holder: str, now: float,
     put_orders(database, commit.orders, now)
     for entry in commit.audit:
         database.execute("INSERT INTO audit (incident, body) VALUES (?, ?)", (entry.get("incident"), _encode(entry)))
+    for decision, detail in commit.effects:
+        outbox.effect(database, decision, detail)
     for decision in commit.told:
         database.execute("UPDATE outbox SET told = 1 WHERE decision_id = ?", (decision,))
     if commit.council is not None:

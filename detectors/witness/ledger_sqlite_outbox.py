@@ -97,20 +97,29 @@ def requeue(database: sqlite3.Connection, row_id: str, now: float) -> bool:
     )
 
 
-def results(database: sqlite3.Connection) -> list[Result]:
-    """Decisions of which every row has ended and which the council has not heard of: failed if one row is dead."""
+def results(database: sqlite3.Connection, now: float) -> list[Result]:
+    """Decisions that ended, or whose deadline passed, and that the council has not heard of: failed if one row is dead."""
     found = database.execute(
-        "SELECT decision_id, SUM(state = 'dead'), MAX(error), MAX(detail) FROM outbox WHERE told = 0 GROUP BY decision_id"
-        " HAVING SUM(state IN ('done', 'dead')) = COUNT(*) ORDER BY MIN(seq) LIMIT 500"
+        "SELECT decision_id, SUM(state = 'dead'), SUM(state IN ('done', 'dead')) = COUNT(*), MAX(error), MAX(detail) FROM outbox"
+        " WHERE told = 0 GROUP BY decision_id HAVING SUM(state IN ('done', 'dead')) = COUNT(*) OR MIN(deadline) <= ?"
+        " ORDER BY MIN(seq) LIMIT 500",
+        (now,),
     )
     return [
         Result(
             decision_id=decision,
-            outcome="failed" if dead else "done",
+            outcome=("failed" if dead else "done") if ended else "timed_out",
             detail=json.loads(detail) | ({"error": error} if error else {}),
         )
-        for decision, dead, error, detail in found
+        for decision, dead, ended, error, detail in found
     ]
+
+
+def effect(database: sqlite3.Connection, decision_id: str, detail: dict[str, Any]) -> None:
+    """The effect was seen: the action is done, whatever its receivers said."""
+    database.execute(
+        "UPDATE outbox SET state = 'done', error = '', detail = ? WHERE decision_id = ?", (json.dumps(detail), decision_id)
+    )
 
 
 def trim(database: sqlite3.Connection, rows_max: int) -> None:

@@ -18,8 +18,8 @@ from outrider.wire import Order
 def a_vote(witness: str = "w1", key: str = "node.lost|n1|b/1", expires: float = 10.0) -> Vote:
     return Vote(
         key=key, witness=witness, verdict=Verdict.FAULTY, fault="node.lost", culprit="node", subject={"node": "n1"},
-        incarnation="b/1", response="restart", repair="investigate", layers=("hardware",), evidence=(), reason="silent", reason_code="silent", t=1.0,
-        expires_seconds=expires,
+        incarnation="b/1", response="restart", repair="investigate", layers=("hardware",), evidence=(), reason="silent",
+        reason_code="silent", t=1.0, expires_seconds=expires,
     )  # fmt: skip
 
 
@@ -231,3 +231,30 @@ async def test_an_incident_is_found_by_the_beginning_of_its_name_with_its_histor
     assert [line["event"] for line in found["history"]] == ["suspected", "confirmed"]
     assert len(await ledger.audit(incident="abcdef")) == 2
     assert await ledger.incident("x") is None
+
+
+async def test_an_action_past_its_deadline_is_told_as_timed_out(pair: tuple[Ledger, Ledger]) -> None:
+    ledger, _ = pair
+    await commit_rows(ledger, a_row("a", deadline=-1.0), a_row("b"))
+    assert [(result.decision_id, result.outcome) for result in await ledger.results()] == [("a", "timed_out")]
+
+
+async def test_an_effect_ends_an_action_before_its_receiver_does(pair: tuple[Ledger, Ledger]) -> None:
+    ledger, deliverer = pair
+    await commit_rows(ledger, a_row("a", kind="job.snapshot.requested"), a_row("b", after=("a",)))
+    await deliverer.mark_sent("a")
+    assert [row.id for row in await deliverer.due(time.monotonic())] == []
+    lease = await ledger.acquire("leader", "w1")
+    assert lease is not None
+    await ledger.commit(Commit(term=lease.term, fence_before=0, fence=0, effects=(("a", {"step": 7}),)), "w1")
+    assert [row.id for row in await deliverer.due(time.monotonic())] == ["b"]
+    assert [result.detail for result in await ledger.results()] == [{"step": 7}]
+
+
+async def test_only_nodes_with_new_orders_are_woken(pair: tuple[Ledger, Ledger]) -> None:
+    first, second = pair
+    place, _ = await second.new_orders(0)
+    await first.put_orders([OrderTo(to="n2", order=Order(number=0, id="p1", order="probe", node="n1"))])
+    place, nodes = await second.new_orders(place)
+    assert nodes == {"n2"}
+    assert await second.new_orders(place) == (place, set())
