@@ -23,6 +23,8 @@ NONCE_BYTES: Final = 16
 
 #: HTTP header of a signal batch: the agent's monotonic clock when it was sent, so a signal's age is `sent - t`.
 SENT_HEADER: Final = "Outrider-Sent"
+#: HTTP header of every request of an agent: the name of its node.
+NODE_HEADER: Final = "Outrider-Node"
 #: HTTP header of a signal batch: the boot id that the clock of `SENT_HEADER` belongs to.
 BOOT_HEADER: Final = "Outrider-Boot"
 

@@ -1,0 +1,167 @@
+"""`/metrics`: one page from an immutable picture, rendered at most once an interval and only when somebody asks.
+
+Listens on loopback, or on another address for those with a viewer's token. Nothing is read from a device while a scrape waits.
+"""
+
+import hmac
+import http.server
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+
+from outrider.errors import InputError
+
+#: Scrapes at a time; two Prometheus servers and a person are three.
+SCRAPES_MAX = 8
+#: A client that does not send its request within this is dropped.
+REQUEST_SECONDS = 5.0
+
+
+class Family(NamedTuple):
+    """One metric: `name` without `_total` for a counter, unit last, and its samples (labels, value)."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    help: str
+    samples: list[tuple[dict[str, str], float]]
+
+
+class MetricsPage:
+    """The page. `sources` are asked for families when it is rendered; one that fails is left out and counted.
+
+    Args:
+        seconds: at most one rendering in this time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.sources: list[Callable[[], Iterable[Family]]] = []
+        self.failures = 0
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._body, self._until = b"", 0.0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The official library's question: all families, those of one name together."""
+        merged: dict[str, Metric] = {}
+        for source in self.sources:
+            try:
+                for family in source():
+                    metric = merged.setdefault(family.name, Metric(family.name, family.help, family.kind))
+                    suffix = "_total" if family.kind == "counter" else ""
+                    for labels, value in family.samples:
+                        metric.add_sample(family.name + suffix, labels, value)
+            except Exception:
+                self.failures += 1
+        yield from merged.values()
+
+    def render(self) -> bytes:
+        """The page's bytes."""
+        with self._lock:
+            now = time.monotonic()
+            if now >= self._until:
+                self._body = generate_latest(self._registry)
+                self._until = now + self._seconds
+            return self._body
+
+
+class MetricsServer:
+    """Serves the page in threads of its own.
+
+    Args:
+        page: what to serve.
+        address, port: where.
+        tokens: bearer tokens of viewers; empty is allowed on loopback only.
+
+    Raises:
+        InputError: not loopback and no token, or the port is taken.
+    """
+
+    def __init__(self, page: MetricsPage, address: str, port: int, tokens: tuple[str, ...]) -> None:
+        if not tokens and not _is_loopback(address):
+            raise InputError(f"is {address}, which is not loopback: set security.viewer_token_file", key="agent.metrics_address")
+        try:
+            self._server = _Server((address, port), _handler(page, tokens))
+        except OSError as error:
+            raise InputError(f"port {port} at {address}: {error.strerror}", key="agent.metrics_port") from None
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+
+    def begin(self) -> None:
+        """Starts serving."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, place: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+        self._free = threading.BoundedSemaphore(SCRAPES_MAX)
+        super().__init__(place, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle is no news."""
+
+
+def _handler(page: MetricsPage, tokens: tuple[str, ...]) -> type[http.server.BaseHTTPRequestHandler]:
+    allowed = [f"Bearer {token}".encode() for token in tokens]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = REQUEST_SECONDS
+        server_version, sys_version = "outrider", ""
+
+        def do_GET(self) -> None:
+            given = self.headers.get("Authorization", "").encode()
+            if allowed and not any(hmac.compare_digest(given, one) for one in allowed):
+                self._reply(401, b"a viewer's token is needed\n", "text/plain")
+            elif self.path.partition("?")[0] != "/metrics":
+                self._reply(404, b"the page is /metrics\n", "text/plain")
+            else:
+                self._reply(200, page.render(), CONTENT_TYPE_LATEST)
+
+        def _reply(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            if status == 401:
+                self.send_header("WWW-Authenticate", "Bearer")
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """A scrape is no news."""
+
+    return Handler
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

@@ -1,0 +1,156 @@
+"""Hand-written fakes of those whom the agent talks to: a witness, and a rank or launcher on the Unix socket."""
+
+import http.server
+import json
+import queue
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from outrider import wire
+from outrider.signals import Signal, decode_batch
+
+
+class FakeWitness:
+    """Takes signals and heartbeats, gives orders. `refuse` answers that status instead of taking signals."""
+
+    def __init__(self, keys: tuple[bytes, ...], token: str) -> None:
+        self.keys, self.token = keys, token
+        self.signals: list[Signal] = []
+        self.beats: list[wire.Heartbeat] = []
+        self.headers: dict[str, str] = {}
+        self.refuse = 0
+        self.changed = threading.Condition()
+        self._orders: queue.Queue[wire.Order] = queue.Queue()
+        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._udp.bind(("127.0.0.1", 0))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.server.daemon_threads, self.server.block_on_close = True, False
+        self.http_port, self.heartbeat_port = self.server.server_address[1], self._udp.getsockname()[1]
+        for target in (self._serve, self._hear):
+            threading.Thread(target=target, daemon=True).start()
+
+    def _serve(self) -> None:
+        self.server.serve_forever(poll_interval=0.02)
+
+    def order(self, **fields: Any) -> None:
+        self._orders.put(wire.Order(**fields))
+
+    def wait(self, condition: Any, seconds: float = 5.0) -> Any:
+        """Waits until `condition(self)` is true; returns its value."""
+        with self.changed:
+            found = self.changed.wait_for(lambda: condition(self), seconds)
+        assert found, f"never came; heard {[(s.kind, s.value) for s in self.signals]}"
+        return found
+
+    def first(self, kind: str, seconds: float = 5.0, **fields: Any) -> Signal:
+        """The first signal of that kind with those fields."""
+
+        def find(_: Any) -> Any:
+            for signal in self.signals:
+                if signal.kind == kind and all(getattr(signal, key) == value for key, value in fields.items()):
+                    return signal
+            return None
+
+        return self.wait(find, seconds)
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._udp.close()
+
+    def _hear(self) -> None:
+        while True:
+            try:
+                datagram = self._udp.recv(2048)
+            except OSError:
+                return
+            with self.changed:
+                self.beats.append(wire.unpack_heartbeat(datagram, self.keys))
+                self.changed.notify_all()
+
+    def take(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        if headers.get("Authorization") != f"Bearer {self.token}":
+            return 401, b""
+        if self.refuse:
+            return self.refuse, b""
+        batch = decode_batch(body)
+        with self.changed:
+            self.headers = headers
+            self.signals += batch
+            self.changed.notify_all()
+        return 200, wire.encode_acknowledgement(batch[-1].id)
+
+    def next_orders(self, wait: float) -> bytes:
+        try:
+            return wire.encode_orders([self._orders.get(timeout=max(0.01, wait))])
+        except queue.Empty:
+            return b"[]"
+
+
+def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._reply(*witness.take(body, dict(self.headers)))
+
+        def do_GET(self) -> None:
+            wait = float(self.path.partition("wait=")[2] or 0)
+            self._reply(200, witness.next_orders(wait))
+
+        def _reply(self, status: int, body: bytes) -> None:
+            try:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            except OSError:
+                self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except OSError:
+                pass
+
+    return Handler
+
+
+class Caller:
+    """A rank or launcher on the agent's socket."""
+
+    def __init__(self, path: Path, seconds: float = 5.0) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(seconds)
+            try:
+                self._socket.connect(str(path))
+                break
+            except OSError:
+                self._socket.close()
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.02)
+        self._file = self._socket.makefile("rb")
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self) -> dict[str, Any]:
+        return json.loads(self._file.readline())
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        self.say(message)
+        return self.hear()
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
