@@ -4,7 +4,7 @@
     64, 320  one label for each half (below), 256 bytes, with a CRC of its own
     4096     first copy, padded to whole pages; then the second
 
-A half is marked `writing` before its first byte changes and `whole` after its last, so whatever moment the rank dies at,
+A half is marked `writing` before its first byte changes and `whole` after its last, so whenever the rank dies,
 the newest whole copy can be found by anyone who maps the file: the rank's side thread, or the agent after the rank is
 gone. The older copy stays until the newer one is whole. Standard library only.
 """
