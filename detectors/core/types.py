@@ -129,6 +129,23 @@ class ActionResult:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorEvent:
+    """What a person told the leader. `target`: an incident's id, a node, a job, or empty for everything.
+
+    ack: seen, it is being worked on. approve: carry out what was refused for want of approval. pause, resume: stop and
+    start all actions. release: a quarantined node may be used again. false_alarm: close it, count it as wrong.
+    reset_brake: let actions go on. maintenance_on, maintenance_off: of a node or a job.
+    """
+
+    kind: Literal[
+        "ack", "approve", "pause", "resume", "release", "false_alarm", "reset_brake", "maintenance_on", "maintenance_off"
+    ]
+    target: str = ""
+    who: str = ""
+    reason: str = ""
+
+
 Decision = Vote | ProbeRequest | CopyRequest | IncidentChange | Action
 
 

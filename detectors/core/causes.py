@@ -1,0 +1,53 @@
+"""Which incident explains which: the table of causes and consequences.
+
+An incident explains another if it is deeper (a machine's part before the machine's silence, a machine before its job's
+ranks), touches the same node or job, and is near in time. Of two equals the first one explains the second.
+"""
+
+from detectors.core.incident import Incident
+
+#: Depth of a fault: the larger explains the smaller in the same place. What is not here is DEPTH_OTHER.
+DEPTHS: dict[str, int] = {
+    "switch.down": 9,
+    "domain.lost": 9,
+    "node.panic": 8,
+    "node.reboot": 8,
+    "gpu.fallen_off_bus": 7,
+    "gpu.ecc_uncontained": 7,
+    "gpu.ecc_contained": 7,
+    "gpu.gsp_hang": 7,
+    "gpu.driver_hang": 7,
+    "gpu.nvlink": 7,
+    "gpu.other": 5,
+    "gpu.missing": 6,
+    "storage.hang": 7,
+    "node.lost": 6,
+    "node.hung": 6,
+    "nic.down": 7,
+    "job.oom": 5,
+    "job.dataloader_stall": 5,
+    "job.desync": 5,
+    "job.rank_exit": 3,
+    "job.app_error": 3,
+    "job.hang": 2,
+    "job.straggler": 1,
+    "agent.lost": 1,
+    "path.broken": 1,
+}
+DEPTH_OTHER = 0
+#: Consequences of a lost job: while a job is being recovered from a cause they open nothing of their own.
+OF_THE_JOB = frozenset({"job.rank_exit", "job.app_error", "job.hang", "job.straggler", "job.desync", "job.dataloader_stall"})
+#: A cause is told at most this long after its consequence: kernel logs and exporters are read with delay.
+TOLD_LATE_SECONDS = 90.0
+
+
+def explains(cause: Incident, effect: Incident) -> bool:
+    """Whether `effect` is a consequence of `cause`, or the same thing seen another way."""
+    same_node = bool(set(cause.nodes) & set(effect.nodes))
+    shared = {job for job, attempt in effect.jobs.items() if cause.jobs.get(job, -1) == attempt}
+    deep, shallow = DEPTHS.get(cause.fault, DEPTH_OTHER), DEPTHS.get(effect.fault, DEPTH_OTHER)
+    if effect.fault in OF_THE_JOB and shared and cause.response == "restart":
+        return deep > shallow or (deep == shallow and cause.opened_t <= effect.opened_t)
+    if same_node and effect.subject.get("node") is not None and cause.subject.get("node") is not None:
+        return deep > shallow and effect.opened_t - cause.opened_t <= TOLD_LATE_SECONDS
+    return False

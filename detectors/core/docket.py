@@ -1,0 +1,173 @@
+"""A witness's docket: what it suspects now, and the votes that tell of it."""
+
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any
+
+from detectors.core.identity import vote_key
+from detectors.core.types import Evidence, Verdict, Vote
+from outrider.catalogue.faults import FAULTS
+
+#: Evidence kept for one suspicion; the oldest after the first few gives way. A flood of one XID costs no more than this.
+EVIDENCE_MAX = 24
+#: Suspicions kept at once; a bound against floods, far above what a cluster has in a bad hour.
+SUSPICIONS_MAX = 20_000
+#: A vote is cast anew after this part of its life, so that one lost write does not let it expire.
+RENEW_PART = 0.45
+
+
+@dataclass(slots=True, kw_only=True)
+class Suspicion:
+    """One doubt of this witness. `sure`: this witness would act; `ends`: forget it then (events), None: until cleared."""
+
+    fault: str
+    subject: dict[str, Any]
+    incarnation: str
+    culprit: str
+    response: str
+    repair: str
+    reason: str
+    reason_code: str
+    since: float
+    sure: bool
+    decisive: bool
+    verdict: Verdict = Verdict.FAULTY
+    evidence: list[Evidence] = field(default_factory=list)
+    extra: dict[str, Any] = field(default_factory=dict)
+    ends: float | None = None
+    renew: float = 0.0
+
+    def layers(self) -> tuple[str, ...]:
+        """Layers whose evidence confirms, in a fixed order."""
+        found = {piece.layer for piece in self.evidence if piece.effect == "confirm"}
+        return tuple(layer for layer in ("hardware", "communication", "application", "operator") if layer in found)
+
+
+class Docket:
+    """All suspicions of one witness. Rules accuse and clear; the engine takes the votes out.
+
+    Args:
+        witness: whose docket it is.
+        vote_seconds: how long a vote counts.
+    """
+
+    def __init__(self, witness: str, vote_seconds: float) -> None:
+        self.witness, self.vote_seconds = witness, vote_seconds
+        self.suspicions: dict[str, Suspicion] = {}
+        self.dirty: dict[str, None] = {}
+        self.dropped = 0
+        #: When something must be said again or forgotten, at the earliest.
+        self.due = float("inf")
+        self.abstaining = False
+
+    def accuse(
+        self,
+        fault: str,
+        subject: dict[str, Any],
+        *,
+        now: float,
+        reason: str,
+        reason_code: str,
+        incarnation: str = "",
+        evidence: tuple[Evidence, ...] = (),
+        sure: bool = True,
+        decisive: bool | None = None,
+        response: str | None = None,
+        culprit: str | None = None,
+        repair: str | None = None,
+        extra: dict[str, Any] | None = None,
+        lasts: float | None = None,
+        key_subject: dict[str, Any] | None = None,
+    ) -> Suspicion | None:
+        """Opens a suspicion or adds to it; what is left out comes from the catalogue.
+
+        `lasts`: seconds after which it is forgotten unless it is renewed; None: it stands until it is cleared.
+        `key_subject`: the identity, where `subject` carries more than that. Returns None when the docket is full.
+        """
+        key = vote_key(fault, key_subject or subject, incarnation)
+        entry = FAULTS[fault]
+        decisive = entry.decisive if decisive is None else decisive
+        old = self.suspicions.get(key)
+        ends = None if lasts is None else now + lasts
+        self.due = min(self.due, self.due if ends is None else ends)
+        if old is None:
+            if len(self.suspicions) >= SUSPICIONS_MAX:
+                self.dropped += 1
+                return None
+            old = self.suspicions[key] = Suspicion(
+                fault=fault, subject=subject, incarnation=incarnation, since=now, sure=sure, decisive=decisive, ends=ends,
+                culprit=culprit or entry.culprit, response=response or entry.response, repair=repair or entry.repair,
+                reason=reason, reason_code=reason_code, evidence=list(evidence), extra=extra or {},
+            )  # fmt: skip
+            self.dirty[key] = None
+            return old
+        changed = (
+            old.sure != sure or old.verdict is not Verdict.FAULTY or old.reason_code != reason_code
+            or old.decisive != decisive or (response is not None and old.response != response)
+            or (culprit is not None and old.culprit != culprit)
+        )  # fmt: skip
+        before = old.layers()
+        known = {(piece.kind, piece.text) for piece in old.evidence}
+        old.evidence += [piece for piece in evidence if (piece.kind, piece.text) not in known]
+        if len(old.evidence) > EVIDENCE_MAX:
+            del old.evidence[EVIDENCE_MAX // 2 : len(old.evidence) - EVIDENCE_MAX // 2]
+        old.sure, old.decisive, old.verdict, old.reason, old.reason_code = sure, decisive, Verdict.FAULTY, reason, reason_code
+        old.ends = ends
+        old.subject = {**old.subject, **subject}
+        old.culprit, old.repair = culprit or old.culprit, repair or old.repair
+        old.response = response or old.response
+        if extra:
+            changed = changed or any(old.extra.get(name) != value for name, value in extra.items())
+            old.extra.update(extra)
+        if changed or old.layers() != before:
+            self.dirty[key] = None
+        return old
+
+    def find(self, fault: str, key_subject: dict[str, Any], incarnation: str = "") -> Suspicion | None:
+        """The suspicion of that identity, if there is one."""
+        return self.suspicions.get(vote_key(fault, key_subject, incarnation))
+
+    def clear(self, key: str, now: float, reason: str, evidence: tuple[Evidence, ...] = ()) -> None:
+        """Takes a suspicion back and says so in a last vote."""
+        old = self.suspicions.get(key)
+        if old is not None and old.verdict is Verdict.FAULTY:
+            old.verdict, old.reason, old.reason_code, old.sure = Verdict.CLEAR, reason, "cleared", False
+            old.evidence += evidence
+            old.ends = now + self.vote_seconds
+            self.due = min(self.due, old.ends)
+            self.dirty[key] = None
+
+    def votes(self, now: float) -> list[Vote]:
+        """Votes on what changed, and on what must be said again; forgets what has ended."""
+        self.due = float("inf")
+        for key, old in list(self.suspicions.items()):
+            if old.ends is not None and now >= old.ends:
+                del self.suspicions[key]
+                self.dirty.pop(key, None)
+                continue
+            if now >= old.renew > 0.0:
+                self.dirty[key] = None
+            else:
+                self.due = min(self.due, old.renew)
+            if old.ends is not None:
+                self.due = min(self.due, old.ends)
+        return self.changed(now)
+
+    def changed(self, now: float) -> list[Vote]:
+        """Votes on what changed since the last call."""
+        votes = [self._vote(key, self.suspicions[key], now) for key in self.dirty if key in self.suspicions]
+        self.dirty.clear()
+        return votes
+
+    def _vote(self, key: str, old: Suspicion, now: float) -> Vote:
+        # On a grid of half seconds, so that a thousand suspicions are gone through twice a second and not a thousand times.
+        old.renew = ceil((now + RENEW_PART * self.vote_seconds) * 2) / 2
+        self.due = min(self.due, old.renew)
+        abstains = self.abstaining and old.extra.get("silence") is not None and old.verdict is Verdict.FAULTY
+        return Vote(
+            key=key, witness=self.witness, verdict=Verdict.ABSTAIN if abstains else old.verdict, fault=old.fault,
+            culprit=old.culprit, subject=dict(old.subject), incarnation=old.incarnation, response=old.response,
+            repair=old.repair, layers=old.layers(), evidence=tuple(old.evidence), reason=old.reason,
+            reason_code="own_stall" if abstains else old.reason_code, t=now, expires_seconds=self.vote_seconds,
+            decisive=old.decisive, extra={**old.extra, "sure": old.sure and not abstains, "since": old.since},
+        )  # fmt: skip

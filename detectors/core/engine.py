@@ -1,0 +1,254 @@
+"""One witness's judgement: signals and time in; votes, probe requests and early-copy requests out.
+
+`signal.t` and `now` are on this witness's own monotonic clock: an edge whose agents run on other machines moves the
+times that they wrote to its own clock first. The engine never compares `data.sent_s` (another machine's clock) with it.
+
+What leaves: a `Vote` for each suspicion when it changes and, while it stands, twice within its life; and once a second
+the witness's view, a vote with `reason_code == "view"` whose `extra["view"]` names the nodes that it has not heard
+for half a time-out. By the view the council knows that a witness that says nothing of a suspect is up, and hears it.
+"""
+
+from collections.abc import Callable
+
+from detectors.core.docket import Docket
+from detectors.core.rules.exits import ExitRule
+from detectors.core.rules.silence import SilenceRule
+from detectors.core.types import Decision, Verdict, Vote
+from detectors.core.window import NEVER, Arrivals
+from detectors.core.world import JobState, World
+from outrider.config.policy import Policy
+from outrider.fleet import Fleet
+from outrider.signals import KINDS, Signal
+
+#: How often a witness tells what it sees. Well below `vote_seconds`, and short beside the time that a probe takes.
+VIEW_SECONDS = 1.0
+#: Quiet nodes named in a view; more are only counted (`quiet_count`), for then it is a matter of the mass brake.
+VIEW_NODES_MAX = 2_000
+#: Boots remembered per node; a heartbeat of one of them is an old one.
+BOOTS_MAX = 4
+
+Handler = Callable[[Signal, float], None]
+
+
+class Engine:
+    """One witness.
+
+    Args:
+        fleet: who is there at the start; `job` signals tell of jobs later.
+        policy: time-outs and limits.
+        witness: this witness's name.
+        witnesses: all of them.
+    """
+
+    def __init__(self, fleet: Fleet, policy: Policy, witness: str, witnesses: tuple[str, ...]) -> None:
+        self.policy, self.witness, self.witnesses = policy, witness, witnesses
+        self.world = World(fleet)
+        size = len(self.world.nodes)
+        self.arrivals = Arrivals(size, policy.heartbeat_timeout, policy.heartbeat_timeout_max)
+        self.docket = Docket(witness, policy.vote_seconds)
+        self.silence = SilenceRule(self.world, self.arrivals, self.docket, policy)
+        self.exits = ExitRule(self.world, self.docket)
+        self._boot: list[object] = [None] * size
+        self._start: list[object] = [None] * size
+        self._seq = [0] * size
+        self._old_boots: list[tuple[object, ...]] = [()] * size
+        self._silence_due = float("inf")
+        self._view_due = NEVER
+        self._abstain_until = NEVER
+        self._table: dict[str, Handler] = {
+            "heartbeat": self._heartbeat,
+            "probe": self._probe,
+            "step": self._step,
+            "phase": self._phase,
+            "job": self._job,
+            "process_exit": self._process_exit,
+            "collective_error": self._collective_error,
+            "collective_timeout": self._collective_timeout,
+            "maintenance": self._maintenance,
+        }
+
+    # --- the machine ---
+
+    def observe(self, signal: Signal, now: float) -> list[Decision]:
+        """Takes one signal in; returns what follows from it at once."""
+        handler = self._table.get(signal.kind)
+        if handler is None:
+            self.world.count("not judged" if signal.kind in KINDS else "unknown kind")
+            return []
+        handler(signal, now)
+        return self._out(now) if self.docket.dirty or self.silence.requests else []
+
+    def advance(self, now: float) -> list[Decision]:
+        """Lets time do its work up to `now`."""
+        if now >= self._silence_due:
+            for row in self.arrivals.newly_late(now):
+                self.silence.open(row, f"{self._boot[row]}", self._seq[row], now)
+            self._silence_due = self.arrivals.next_late()
+        self.silence.advance(now)
+        if now >= self.exits.next_due():
+            self.exits.advance(now)
+        if self.docket.abstaining and now >= self._abstain_until:
+            self._abstain(False)
+        decisions: list[Decision] = []
+        if now >= self.docket.due:
+            decisions += self.docket.votes(now)
+        decisions += self._out(now)
+        if now >= self._view_due:
+            self._view_due = now + VIEW_SECONDS
+            decisions.append(self._view(now))
+        return decisions
+
+    def next_deadline(self) -> float | None:
+        """When `advance` has something to do, at the latest."""
+        due = min(self._silence_due, self.silence.next_due(), self.exits.next_due(), self.docket.due)
+        if self.docket.abstaining:
+            due = min(due, self._abstain_until)
+        return max(min(due, self._view_due), 0.0)
+
+    def note_stall(self, seconds: float, now: float) -> None:
+        """This witness stood still for `seconds` (its edge has read all that was waiting, then tells): nobody else did.
+
+        Arrivals move forward by the stall, and for one time-out its votes on silence are abstentions.
+        """
+        if seconds <= self.policy.stall_seconds:
+            return
+        self.arrivals.shift(seconds)
+        self.arrivals.last[:] = self.arrivals.last.clip(max=now)
+        self._silence_due = self.arrivals.next_late()
+        self._abstain_until = now + self.policy.heartbeat_timeout
+        self._abstain(True)
+
+    # --- helpers of the machine ---
+
+    def _abstain(self, abstaining: bool) -> None:
+        self.docket.abstaining = abstaining
+        for key, old in self.docket.suspicions.items():
+            if "silence" in old.extra:
+                self.docket.dirty[key] = None
+
+    def _out(self, now: float) -> list[Decision]:
+        decisions: list[Decision] = list(self.docket.changed(now))
+        if self.silence.requests:
+            decisions += self.silence.requests
+            self.silence.requests.clear()
+        return decisions
+
+    def _view(self, now: float) -> Vote:
+        quiet = self.arrivals.quiet(now, self.policy.heartbeat_timeout / 2)
+        view = {
+            "quiet": [self.world.nodes[row] for row in quiet[:VIEW_NODES_MAX]], "quiet_count": len(quiet),
+            "late_count": len(self.silence.cases), "known": int(self.arrivals.judged.sum()),
+            "abstains": self.docket.abstaining,
+            "jobs": {state.name: [state.attempt, state.step] for state in self.world.jobs.values() if state.stepping},
+        }  # fmt: skip
+        return Vote(
+            key=f"view|witness={self.witness}|", witness=self.witness, verdict=Verdict.CLEAR, fault="monitor.witness_lost",
+            culprit="monitor", subject={"witness": self.witness}, incarnation="", response="watch", repair="none",
+            layers=(), evidence=(), reason="what this witness sees", reason_code="view", t=now,
+            expires_seconds=self.policy.vote_seconds, extra={"view": view},
+        )  # fmt: skip
+
+    # --- heartbeats ---
+
+    def _heartbeat(self, signal: Signal, now: float) -> None:
+        row = self.world.row.get(signal.node or "")
+        if row is None:
+            self.world.count("heartbeat of an unknown node")
+            return
+        data = signal.data
+        boot, start, seq = data.get("boot"), data.get("start"), data.get("seq")
+        if boot != self._boot[row] or (start is not None and start != self._start[row]):
+            if not self._incarnation(row, boot, start, now):
+                return
+        elif seq is not None and seq <= self._seq[row]:
+            self.world.count("old heartbeat")
+            return
+        if seq is not None:
+            self._seq[row] = seq
+        arrivals = self.arrivals
+        arrivals.heard(row, now)
+        if arrivals.late[row]:
+            arrivals.late[row] = False
+            self.silence.heard(self.world.nodes[row], now)
+            self._silence_due = min(self._silence_due, now + arrivals.floor)
+        elif arrivals.count[row] == self.policy.heartbeats_before_judging:
+            arrivals.judged[row] = True
+            self._silence_due = min(self._silence_due, now + arrivals.floor)
+
+    def _incarnation(self, row: int, boot: object, start: object, now: float) -> bool:
+        """A heartbeat of another boot or another start of the agent: True if it is the newer one."""
+        known = self._boot[row]
+        if known is not None and boot != known:
+            if boot in self._old_boots[row]:
+                self.world.count("heartbeat of an old boot")
+                return False
+            self._old_boots[row] = (*self._old_boots[row], known)[-BOOTS_MAX:]
+        elif boot == known and _older(start, self._start[row]):
+            self.world.count("heartbeat of an old agent")
+            return False
+        self._boot[row], self._start[row], self._seq[row] = boot, start, 0
+        return True
+
+    # --- everything else ---
+
+    def _probe(self, signal: Signal, now: float) -> None:
+        self.silence.probe(signal, now)
+
+    def _step(self, signal: Signal, now: float) -> None:
+        state = self.world.step(signal, now)
+        if state is None:
+            return
+        if state.steps_seen == 1 and state.attempt > 1 and state.step == signal.value:
+            self._view_due = now  # the council waits for the first step of a new attempt
+        if self.silence.cases:
+            self._moved(state, now)
+
+    def _phase(self, signal: Signal, now: float) -> None:
+        state = self.world.phase(signal, now)
+        if state is not None and self.silence.cases:
+            self._moved(state, now)
+
+    def _moved(self, state: JobState, now: float) -> None:
+        self.silence.moved([node for node in self.silence.cases if node in state.node_ranks], now)
+
+    def _job(self, signal: Signal, now: float) -> None:
+        before = self.world.jobs.get(signal.job or "")
+        attempt = before.attempt if before is not None else None
+        state = self.world.tell_job(signal, now)
+        if state is not None and state.attempt != attempt:
+            self.exits.new_attempt(state, now)
+
+    def _process_exit(self, signal: Signal, now: float) -> None:
+        self.exits.exit(signal, now)
+
+    def _collective_error(self, signal: Signal, now: float) -> None:
+        if self.world.job_of(signal, now) is None or signal.data.get("recovered"):
+            return
+        self.exits.complained(signal, now)
+        accused, accuser = self.world.accused_node(signal), self.world.node_of(signal)
+        if accused is not None and accused != accuser:
+            text = signal.text or f"rank {signal.rank} lost its peer on {accused} ({signal.data.get('code', 'error')})"
+            self.silence.complaint(accused, accuser or f"rank {signal.rank}", text, now)
+
+    def _collective_timeout(self, signal: Signal, now: float) -> None:
+        if self.world.job_of(signal, now) is not None:
+            self.exits.complained(signal, now)
+
+    def _maintenance(self, signal: Signal, now: float) -> None:
+        row = self.world.row.get(signal.node or "")
+        if row is None:
+            return
+        if signal.value == "on":
+            self.arrivals.judged[row] = False
+            self.arrivals.late[row] = False
+            self.silence.heard(self.world.nodes[row], now)
+        else:
+            # A fresh time-out of grace: silence before the window's end counts for nothing.
+            self.arrivals.judged[row] = self.arrivals.count[row] >= self.policy.heartbeats_before_judging
+            if self.arrivals.judged[row]:
+                self.arrivals.last[row] = now
+                self._silence_due = min(self._silence_due, now + self.arrivals.floor)
+
+
+def _older(start: object, known: object) -> bool:
+    return isinstance(start, int | float) and isinstance(known, int | float) and start < known

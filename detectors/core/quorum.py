@@ -1,0 +1,133 @@
+"""Is it true? Counts the witnesses' votes on one suspicion, and knows what the silence of a witness means.
+
+Quorum is a majority of the witnesses that are configured, not of those that answer: a minority decides nothing. A
+witness that abstains, or says nothing, is not counted as faulty; one that hears the suspect vetoes.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from detectors.core.types import Verdict, Vote
+
+#: A witness that hears the suspect has this long to say so. Its view comes each second; half a second is for the ledger.
+VETO_SECONDS = 1.5
+#: A view older than this says nothing any more.
+VIEW_FRESH_SECONDS = 5.0
+
+
+class Outcome(StrEnum):
+    """What the votes on one suspicion say together."""
+
+    NOTHING = "nothing"
+    SUSPECTED = "suspected"
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+
+
+@dataclass(slots=True)
+class Ballot:
+    """The newest vote of each witness on one key, with the time of its arrival at the leader."""
+
+    key: str
+    opened: float
+    votes: dict[str, tuple[Vote, float]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class Tally:
+    """The count. `votes`: witness -> faulty, clear or abstain; `wait_until`: ask again then, if it is set."""
+
+    outcome: Outcome
+    votes: dict[str, str]
+    newest: Vote | None
+    wait_until: float | None = None
+
+
+@dataclass(slots=True)
+class View:
+    """What a witness last said of all nodes together."""
+
+    arrived: float
+    quiet: frozenset[str]
+    quiet_count: int
+    late_count: int
+    known: int
+    abstains: bool
+
+
+class Quorum:
+    """Counts votes. Times are the leader's clock at arrival; no witness's own clock is compared with another's."""
+
+    def __init__(self, witnesses: tuple[str, ...]) -> None:
+        self.witnesses = witnesses
+        self.needed = len(witnesses) // 2 + 1
+        self.views: dict[str, View] = {}
+
+    def saw(self, vote: Vote, now: float) -> None:
+        """Keeps a witness's view."""
+        view: dict[str, Any] = vote.extra.get("view", {})
+        self.views[vote.witness] = View(
+            now, frozenset(view.get("quiet", ())), int(view.get("quiet_count", 0)), int(view.get("late_count", 0)),
+            int(view.get("known", 0)), bool(view.get("abstains")),
+        )  # fmt: skip
+
+    def hears(self, witness: str, node: str, since: float) -> bool:
+        """Whether a witness, by a view newer than `since`, has heard the node within half a time-out."""
+        view = self.views.get(witness)
+        if view is None or view.abstains or view.known == 0 or view.arrived <= since:
+            return False
+        return node not in view.quiet and view.quiet_count <= len(view.quiet)
+
+    def is_up(self, witness: str, now: float) -> bool:
+        """Whether a witness has shown its view lately."""
+        view = self.views.get(witness)
+        return view is not None and now - view.arrived <= VIEW_FRESH_SECONDS
+
+    def tally(self, ballot: Ballot, now: float) -> Tally:
+        """Counts one ballot."""
+        opinions: dict[str, str] = {}
+        live: dict[str, Vote] = {}
+        for witness in self.witnesses:
+            entry = ballot.votes.get(witness)
+            if entry is not None and now - entry[1] < entry[0].expires_seconds:
+                live[witness] = entry[0]
+                opinions[witness] = entry[0].verdict.value
+        faulty = [vote for vote in live.values() if vote.verdict is Verdict.FAULTY]
+        if not faulty:
+            newest = max(live.values(), key=lambda vote: vote.t, default=None)
+            cleared = sum(1 for vote in live.values() if vote.verdict is Verdict.CLEAR)
+            return Tally(Outcome.REFUTED if cleared else Outcome.NOTHING, opinions, newest)
+        newest = max(faulty, key=lambda vote: (vote.extra.get("sure", False), len(vote.evidence), vote.t))
+        if "silence" in newest.extra:
+            wait = self._listen(ballot, newest, opinions, live, now)
+            if any(opinions.get(witness) == Verdict.CLEAR for witness in self.witnesses):
+                return Tally(Outcome.SUSPECTED if len(faulty) >= self.needed else Outcome.NOTHING, opinions, newest)
+        else:
+            wait = None
+        sure = sum(1 for vote in faulty if vote.extra.get("sure", False) and _layered(vote))
+        if sure >= self.needed and wait is None:
+            return Tally(Outcome.CONFIRMED, opinions, newest)
+        if len(faulty) >= self.needed:
+            return Tally(Outcome.SUSPECTED, opinions, newest, wait if sure >= self.needed else None)
+        return Tally(Outcome.NOTHING, opinions, newest)
+
+    def _listen(
+        self, ballot: Ballot, newest: Vote, opinions: dict[str, str], live: dict[str, Vote], now: float
+    ) -> float | None:
+        """What witnesses without a vote say of a silent node by their view; when to ask again if one still may speak."""
+        node = str(newest.subject.get("node", ""))
+        wait = None
+        for witness in self.witnesses:
+            if witness in live:
+                continue
+            if self.hears(witness, node, ballot.opened):
+                opinions[witness] = Verdict.CLEAR.value
+            elif self.is_up(witness, now) and now < ballot.opened + VETO_SECONDS:
+                wait = ballot.opened + VETO_SECONDS
+        return wait
+
+
+def _layered(vote: Vote) -> bool:
+    """Whether the evidence is enough for the response: one decisive signal, or two layers, or nobody is moved for it."""
+    return vote.decisive or len(vote.layers) >= 2 or vote.response not in ("drain", "restart")

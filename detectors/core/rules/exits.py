@@ -1,0 +1,113 @@
+"""Ranks that end: who ended by itself, who was told to, and who only fell over the one that fell first.
+
+The cause is the rank that ended without a complaint of its own. A rank that lost a peer (transport error), that its own
+watchdog aborted (SIGABRT) or that was told to stop (SIGTERM) is a victim: it joins, and opens nothing while the search
+for the cause is still on.
+"""
+
+from detectors.core.docket import Docket
+from detectors.core.types import Evidence
+from detectors.core.world import JobState, World
+from outrider.signals import Signal
+
+#: Reasons by which schedulers and launchers say that an end was wanted.
+PLANNED = frozenset(
+    {"preempted", "time_limit", "timeout", "cancelled", "canceled", "requeued", "requeue", "planned", "drained", "asked"}
+)
+#: Exit codes of processes that somebody else stopped: SIGABRT (their own watchdog), SIGTERM, SIGINT; as shells write them too.
+VICTIM_CODES = frozenset({-6, 134, -15, 143, -2, 130})
+TERMINATED = frozenset({-15, 143, -2, 130})
+#: How long a victim's exit waits for its cause. The slowest cause is a silent node at the hard limit.
+CAUSE_SECONDS = 40.0
+#: A suspicion about an exit is repeated this long; by then the council has long acted.
+LASTS_SECONDS = 60.0
+
+
+class ExitRule:
+    """Judges exits of ranks for one witness."""
+
+    def __init__(self, world: World, docket: Docket) -> None:
+        self.world, self.docket = world, docket
+        #: (job, rank) -> when its own collective failed in this attempt.
+        self._complained: dict[tuple[str, int], float] = {}
+        #: job -> (when, rank, code): the first victim, waiting for a cause.
+        self._waiting: dict[str, tuple[float, int, int]] = {}
+
+    def complained(self, signal: Signal, now: float) -> None:
+        """A rank's collective failed or timed out: if it ends now, it is a victim."""
+        if signal.job is not None and signal.rank is not None and not signal.data.get("recovered"):
+            if len(self._complained) > 100_000:
+                self._complained.clear()
+            self._complained[(signal.job, signal.rank)] = now
+
+    def exit(self, signal: Signal, now: float) -> None:
+        """A rank's process is gone."""
+        state = self.world.job_of(signal, now)
+        if state is None or not isinstance(signal.value, int | float):
+            return
+        code, rank = int(signal.value), signal.rank
+        reason = str(signal.data.get("reason") or "").lower().replace(" ", "_").replace("-", "_")
+        if rank is not None:
+            state.exits[rank] = (code, now)
+        if reason in PLANNED or (state.phase == "end" and code == 0):
+            self._planned(state, reason or "end", now)
+            return
+        if state.planned or code == 0 or rank is None:
+            return
+        if reason in ("oom", "out_of_memory", "oom_killed"):
+            self._accuse(state, rank, code, now, "job.oom", f"rank {rank} ran out of memory", "oom", "restart")
+        elif code in VICTIM_CODES or (state.name, rank) in self._complained:
+            self._waiting.setdefault(state.name, (now, rank, code))
+        else:
+            self._waiting.pop(state.name, None)
+            self._accuse(state, rank, code, now, "job.rank_exit", f"rank {rank} ended with {_words(code)}", "exit", "restart")
+
+    def new_attempt(self, state: JobState, now: float) -> None:
+        """The job has started anew: what was said of the attempt before is over."""
+        self._waiting.pop(state.name, None)
+        for key in [key for key in self._complained if key[0] == state.name]:
+            del self._complained[key]
+
+    def advance(self, now: float) -> None:
+        """Victims whose cause never showed up are told of after all."""
+        for name, (when, rank, code) in sorted(self._waiting.items()):
+            state = self.world.jobs.get(name)
+            if now >= when + CAUSE_SECONDS:
+                del self._waiting[name]
+                if state is not None and not state.planned and code not in TERMINATED:
+                    self._accuse(state, rank, code, now, "job.rank_exit", f"rank {rank} ended with {_words(code)} after its "
+                                 "collective failed; nobody else was found guilty", "victim_without_cause", "restart")  # fmt: skip
+
+    def next_due(self) -> float:
+        """When `advance` has something to do."""
+        return min((when + CAUSE_SECONDS for when, _, _ in self._waiting.values()), default=float("inf"))
+
+    def _planned(self, state: JobState, reason: str, now: float) -> None:
+        state.planned, state.ended = reason, True
+        self._waiting.pop(state.name, None)
+        self.docket.accuse(
+            "job.planned_stop", {"job": state.name}, now=now, incarnation=str(state.attempt), lasts=LASTS_SECONDS,
+            reason=f"{state.name} was stopped: {reason}", reason_code="planned", extra={"attempt": state.attempt},
+            evidence=(_evidence(now, state.name, None, f"stopped: {reason}"),),
+        )  # fmt: skip
+
+    def _accuse(
+        self, state: JobState, rank: int, code: int, now: float, fault: str, text: str, reason_code: str, response: str
+    ) -> None:
+        node = state.slots[rank][0] if 0 <= rank < state.size else None
+        subject = {"job": state.name, "rank": rank} | ({"node": node} if node else {})
+        self.docket.accuse(
+            fault, subject, key_subject={"job": state.name, "rank": rank}, now=now, incarnation=str(state.attempt),
+            decisive=True, reason=text, reason_code=reason_code, response=response, lasts=LASTS_SECONDS,
+            extra={"attempt": state.attempt, "dead_ranks": {state.name: sorted(state.exits)}, "exit_code": code},
+            evidence=(_evidence(now, state.name, rank, text),),
+        )  # fmt: skip
+
+
+def _evidence(now: float, job: str, rank: int | None, text: str) -> Evidence:
+    subject = {"job": job} if rank is None else {"job": job, "rank": rank}
+    return Evidence(t=now, kind="process_exit", subject=subject, effect="confirm", text=text, layer="application")
+
+
+def _words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"code {code}"

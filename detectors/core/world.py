@@ -1,0 +1,258 @@
+"""What the judge knows of the site: nodes and their names, jobs and their slots, how far each job has come.
+
+It is fed by signals and read by the rules. Nothing here suspects anybody.
+"""
+
+import re
+from typing import Any
+
+from detectors.core.window import NEVER, Median
+from outrider.fleet import Fleet, Job
+from outrider.signals import PHASES, Signal
+
+#: Steps whose durations make a job's usual step. 64 follow a drift, and one slow save does not move their median.
+STEP_WINDOW = 64
+#: Jobs kept at once; ended ones leave first.
+JOBS_MAX = 1024
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F:]*")
+
+
+class JobState:
+    """One job's members and progress, in its newest attempt. All times are seconds on the witness's clock."""
+
+    def __init__(self, job: Job, now: float) -> None:
+        self.name = job.job
+        self.steps = Median(STEP_WINDOW)
+        #: Some rank has told of steps: silence of steps means something.
+        self.stepping = False
+        self.attempt = job.attempt
+        self.shape(job)
+        self.begin(job.attempt, now)
+
+    def shape(self, job: Job) -> None:
+        """Takes over who is a member."""
+        self.job = job
+        self.slots = job.slots
+        self.limits, self.groups, self.synchronous = job.limits, job.groups, job.synchronous
+        self.size = len(job.slots)
+        self.node_ranks: dict[str, tuple[int, ...]] = {}
+        for rank, (node, _) in enumerate(job.slots):
+            self.node_ranks[node] = (*self.node_ranks.get(node, ()), rank)
+
+    def begin(self, attempt: int, now: float) -> None:
+        """A new start of the job: nothing of the one before counts."""
+        self.attempt = attempt
+        self.phase: str | None = None
+        self.phase_t = now
+        self.step = -1
+        self.step_t = NEVER
+        #: When the newest finished step began: the proof of life of every member of a synchronous job.
+        self.began = NEVER
+        #: When anything last moved: a step finished, a counter grew, a phase changed.
+        self.moved_t = now
+        self.steps_seen = 0
+        self.stepping = False
+        self.ended = False
+        self.planned = ""
+        self.rank_step = [-1] * self.size
+        self.rank_began = [NEVER] * self.size
+        self.progress: dict[int, Any] = {}
+        self.rank_phase: dict[int, str] = {}
+        #: rank -> (exit code, when).
+        self.exits: dict[int, tuple[int, float]] = {}
+
+    def limit(self, phase: str, default: float) -> float:
+        """Seconds without progress that the job allows itself in a phase."""
+        return float(self.limits.get(f"{phase}_s", default))
+
+    def alive_since(self, node: str, since: float) -> bool:
+        """Whether something proves that the job's ranks on `node` lived after `since`.
+
+        Either one of its own ranks began a step (and finished it) or moved after it, or the job is synchronous and
+        any rank did: nobody finishes a step of which one member is gone.
+        """
+        ranks = self.node_ranks.get(node, ())
+        if any(self.rank_began[rank] > since for rank in ranks):
+            return True
+        return self.synchronous and bool(ranks) and self.began > since
+
+
+class World:
+    """Everything known of the site. `nodes` is in a fixed order; a node's place in it is its row in every array."""
+
+    def __init__(self, fleet: Fleet, now: float = 0.0) -> None:
+        self.fleet = fleet
+        self.nodes = [node.node for node in fleet.nodes]
+        self.row = {name: row for row, name in enumerate(self.nodes)}
+        self.node = {node.node: node for node in fleet.nodes}
+        self.rack = {node.node: node.rack for node in fleet.nodes}
+        self.by_address = {node.address: node.node for node in fleet.nodes if node.address}
+        self.jobs: dict[str, JobState] = {}
+        self.node_jobs: dict[str, tuple[str, ...]] = {}
+        for job in fleet.jobs:
+            self.jobs[job.job] = JobState(job, now)
+        self._index_jobs()
+        #: Signals that could not be used, by reason; the edge shows them.
+        self.counted: dict[str, int] = {}
+
+    def count(self, reason: str) -> None:
+        """Counts a signal that is not judged."""
+        self.counted[reason] = self.counted.get(reason, 0) + 1
+
+    # --- jobs ---
+
+    def jobs_on(self, node: str) -> list[JobState]:
+        """Jobs with a slot on `node`, ended ones left out."""
+        return [state for name in self.node_jobs.get(node, ()) if not (state := self.jobs[name]).ended]
+
+    def tell_job(self, signal: Signal, now: float) -> JobState | None:
+        """Takes in a `job` signal: a job tells its members (`value`: attempt). Returns its state, or None if it is old."""
+        if signal.job is None or not isinstance(signal.value, int | float):
+            self.count("job without a name or an attempt")
+            return None
+        data, attempt = signal.data, int(signal.value)
+        old = self.jobs.get(signal.job)
+        if old is not None and attempt < old.attempt:
+            self.count("old attempt")
+            return None
+        base = old.job if old is not None else Job(job=signal.job)
+        job = Job(
+            job=signal.job,
+            slots=tuple((str(node), int(gpu)) for node, gpu in data["slots"]) if data.get("slots") else base.slots,
+            groups=data.get("groups") or base.groups, limits=data.get("limits") or base.limits,
+            synchronous=data.get("synchronous", base.synchronous), attempt=attempt,
+        )  # fmt: skip
+        if old is None:
+            self._make_room()
+            old = self.jobs[signal.job] = JobState(job, now)
+        else:
+            again = attempt > old.attempt
+            same = old.slots == job.slots
+            if again or not same:
+                old.shape(job)
+                old.begin(attempt, now)
+        self._index_jobs()
+        return old
+
+    def _make_room(self) -> None:
+        if len(self.jobs) >= JOBS_MAX:
+            for name in [name for name, state in self.jobs.items() if state.ended] or [next(iter(self.jobs))]:
+                del self.jobs[name]
+
+    def _index_jobs(self) -> None:
+        self.node_jobs = {}
+        for name, state in self.jobs.items():
+            for node in state.node_ranks:
+                self.node_jobs[node] = (*self.node_jobs.get(node, ()), name)
+
+    def job_of(self, signal: Signal, now: float) -> JobState | None:
+        """The job a signal speaks of, in its newest attempt; None (counted) for unknown jobs and old attempts."""
+        state = self.jobs.get(signal.job or "")
+        if state is None:
+            self.count("unknown job")
+            return None
+        attempt = signal.data.get("attempt")
+        if attempt is not None and attempt != state.attempt:
+            if attempt < state.attempt:
+                self.count("old attempt")
+                return None
+            state.begin(int(attempt), now)
+        return state
+
+    def step(self, signal: Signal, now: float) -> JobState | None:
+        """Takes in a finished step. Returns the job, or None if the signal cannot be used."""
+        state = self.job_of(signal, now)
+        value = signal.value
+        if state is None or not isinstance(value, int | float):
+            return None
+        data, step = signal.data, int(value)
+        seconds, age = data.get("step_s"), data.get("age_s") or 0.0
+        finished = min(signal.t, now, data.get("observed_s", now)) - age
+        before = state.step_t if step > state.step else finished
+        began = before if seconds is None else finished - seconds
+        rank = signal.rank
+        if rank is not None:
+            if 0 <= rank < state.size and step > state.rank_step[rank]:
+                state.rank_step[rank], state.rank_began[rank] = step, began
+        elif signal.node is not None and signal.node in state.node_ranks:
+            for member in state.node_ranks[signal.node]:
+                state.rank_step[member], state.rank_began[member] = step, began
+        if step > state.step:
+            self._advance(state, step, finished, began, seconds, now)
+        return state
+
+    def _advance(
+        self, state: JobState, step: int, finished: float, began: float, seconds: float | None, now: float
+    ) -> None:
+        if seconds is None and state.step >= 0 and step == state.step + 1:
+            seconds = finished - state.step_t
+        if seconds is not None and seconds > 0:
+            state.steps.add(seconds)
+        state.step, state.step_t = step, finished
+        state.began = max(state.began, began)
+        state.steps_seen += 1
+        state.stepping = True
+        state.moved_t = now
+        if state.phase not in ("train", None):
+            state.phase, state.phase_t = "train", now
+
+    def phase(self, signal: Signal, now: float) -> JobState | None:
+        """Takes in a phase, or progress within one."""
+        state = self.job_of(signal, now)
+        if state is None or signal.value not in PHASES:
+            return None
+        phase, rank = str(signal.value), -1 if signal.rank is None else signal.rank
+        if phase == "init" and state.phase not in ("init", None):
+            # A start over within one attempt: steps may begin again below the newest one.
+            state.begin(state.attempt, now)
+        progress = signal.data.get("progress")
+        if progress is not None and state.progress.get(rank) != progress:
+            state.progress[rank] = progress
+            state.moved_t = now
+            if 0 <= rank < state.size:
+                state.rank_began[rank] = max(state.rank_began[rank], min(signal.t, now))
+        if state.rank_phase.get(rank) != phase:
+            state.rank_phase[rank] = phase
+            state.moved_t = now
+        if phase != state.phase and (rank <= 0 or phase not in ("train", "end")):
+            state.phase, state.phase_t = phase, now
+            if phase in ("init", "train"):
+                state.progress.clear()
+        if rank < 0:
+            state.rank_phase.clear()
+        return state
+
+    # --- names ---
+
+    def node_at(self, text: Any) -> str | None:
+        """The node that a peer's description means: a name, or an address with or without a port; None if unknown."""
+        if text is None:
+            return None
+        name = str(text)
+        if name in self.row:
+            return name
+        if name in self.by_address:
+            return self.by_address[name]
+        for part in _ADDRESS.findall(name):
+            if part in self.by_address:
+                return self.by_address[part]
+        head = re.split(r"[<:\[\]/\s]", name.strip("[]<> "), maxsplit=1)[0]
+        return head if head in self.row else None
+
+    def accused_node(self, signal: Signal) -> str | None:
+        """The node at the other end of a collective error, as far as it is named."""
+        data = signal.data
+        found = self.node_at(data.get("peer_node")) or self.node_at(data.get("peer"))
+        if found is None and isinstance(rank := data.get("peer_rank"), int) and signal.job in self.jobs:
+            slots = self.jobs[signal.job].slots
+            return slots[rank][0] if 0 <= rank < len(slots) else None
+        return found
+
+    def node_of(self, signal: Signal) -> str | None:
+        """The node a signal comes from: its own field, or the slot of its rank."""
+        if signal.node is not None and signal.node in self.row:
+            return signal.node
+        state = self.jobs.get(signal.job or "")
+        if state is not None and signal.rank is not None and 0 <= signal.rank < state.size:
+            return str(state.slots[signal.rank][0])
+        return None
