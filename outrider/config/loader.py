@@ -65,9 +65,9 @@ def load_sections(path: Path | None, sections: dict[str, type[msgspec.Struct]]) 
     return loaded
 
 
-def load_struct(table: Any, kind: type[S], file: str, text: str = "") -> S:
-    """Turns one table into one struct. Raises ConfigError."""
-    value, problems = _build(kind, table, file, text, ())
+def load_struct(table: Any, kind: type[S], file: str, text: str = "", path: tuple[str, ...] = ()) -> S:
+    """Turns one table into one struct; `path` is the table's place in the file. Raises ConfigError."""
+    value, problems = _build(kind, table, file, text, path)
     if problems:
         raise ConfigError(problems)
     return typing.cast(S, value)

@@ -1,0 +1,1 @@
+"""`outrider plan`: the reliability arithmetic for one fleet, as a table, a plot or JSON."""
