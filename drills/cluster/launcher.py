@@ -215,7 +215,7 @@ def run(spec: LauncherSpec) -> int:
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(writer)
-    launcher = Launcher(spec, LineSocket(_connect(tuple(spec.scheduler))), reader)
+    launcher = Launcher(spec, LineSocket(_connect((spec.scheduler[0], spec.scheduler[1]))), reader)
     launcher.scheduler.send({"hello": spec.node, "token": spec.token, "pid": os.getpid()})
     launcher.start_agent()
     try:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
-from outrider.sdk.fence import raise_fence
 
 from alerts.webhooks import WebhookVerificationError, verify
 from drills.cluster.jobs import JobSpec, rank_orders
+from outrider.snapshots.fence import raise_fence
 
 #: Webhook ids remembered: deliveries of one id are minutes apart at most, a drill has a few dozen.
 IDS_MAX = 4096

@@ -71,7 +71,10 @@ async def _node(stage: Stage, chance: random.Random) -> float:
 
 async def _freeze(stage: Stage, chance: random.Random) -> float:
     node = victim_node(chance)
+    state = stage.scheduler.nodes[node]
     stage.frozen = stage.node_pids(node)
+    stage.frozen_service = [pid for pid in (state.launcher_pid, state.agent_pid) if pid is not None]
+    stage.frozen_pages = sorted((stage.site.run_dir / node / "slots").glob("*.progress"))
     await _mid_step(chance)
     now = time.monotonic()
     for pid in stage.frozen:

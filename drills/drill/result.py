@@ -45,6 +45,18 @@ class Outcome:
     baseline_losses: dict[int, float] = field(default_factory=dict)
     resumed_step: int | None = None
 
+    def absorb(self, other: "Outcome") -> None:
+        """Takes in another part of the same fault: right only if both are, compared only where both agree."""
+        self.story = f"{self.story} Then again: {other.story}"
+        self.ok = self.ok and other.ok
+        self.failures += [f"{other.fault}: {failure}" for failure in other.failures]
+        self.notes += [f"{other.fault}: {note}" for note in other.notes]
+        self.actions += other.actions
+        self.steps_compared = min(self.steps_compared, other.steps_compared)
+        self.loss_equal = bool(self.loss_equal and other.loss_equal)
+        self.digest_equal = bool(self.digest_equal and other.digest_equal)
+        self.incident = self.incident or other.incident
+
     def to_json(self) -> dict[str, Any]:
         """The object of the contract."""
         keys = ["fault", "ok", "incident", *list(FIGURES)[:6], "lost_steps", "steps_compared", "loss_equal", "digest_equal",

@@ -38,6 +38,10 @@ class Stage:
         self.relayed_node = relayed_node
         self.relays: dict[str, Relay] = {}
         self.launchers: dict[str, int] = {}
+        #: What a fault froze: all pids, those of launcher and agent among them, and the ranks' progress pages.
+        self.frozen: list[int] = []
+        self.frozen_service: list[int] = []
+        self.frozen_pages: list[Path] = []
         self._up: asyncio.subprocess.Process | None = None
         self._http: aiohttp.ClientSession | None = None
         secrets = read_secrets([str(site.secret("webhook"))])
