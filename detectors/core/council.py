@@ -4,8 +4,7 @@ One incident per cause: a suspicion that a known incident explains joins it, and
 consequence is merged into its cause, whose recovery is amended.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from detectors.core.causes import explains
 from detectors.core.identity import short_hash
@@ -25,7 +24,8 @@ INCIDENTS_MAX = 4_000
 BALLOTS_MAX = 50_000
 #: How often expired votes are looked for.
 SWEEP_SECONDS = 1.0
-#: Looks, seconds after its confirmation, until a job that runs again closes an incident by itself; then a person does.
+#: What a person may say, as a signal of source `operator` has it.
+OPERATOR_KINDS = frozenset(get_args(get_type_hints(OperatorEvent)["kind"]))
 Event = Vote | ActionResult | Signal | OperatorEvent
 
 
@@ -53,18 +53,20 @@ class Council:
         self.actions: dict[str, Action] = {}
         self._ask_again: dict[str, float] = {}
         self._sweep_due = float("inf")
-        self._table: dict[type, Callable[[Any, float], list[Decision]]] = {
-            Vote: self._vote,
-            ActionResult: self._result,
-            Signal: self._signal,
-            OperatorEvent: self._operator,
-        }
 
     # --- the machine ---
 
     def observe(self, event: Event, now: float) -> list[Decision]:
         """Takes in a vote, the outcome of an action, a signal of kind snapshot, job, maintenance or phase, or a person's word."""
-        return self._table[type(event)](event, now)
+        match event:
+            case Vote():
+                return self._vote(event, now)
+            case Signal():
+                return self._signal(event, now)
+            case ActionResult():
+                return self._result(event, now)
+            case OperatorEvent():
+                return self._operator(event, now)
 
     def advance(self, now: float) -> list[Decision]:
         """Counts again where time may have changed the answer."""
@@ -313,6 +315,10 @@ class Council:
                 self.world.phase(signal, now)
             case "maintenance":
                 self.guard.maintenance[signal.node or signal.job or ""] = signal.value == "on"
+            case _ if signal.source == "operator" and signal.kind in OPERATOR_KINDS:
+                who, why = str(signal.data.get("who", "")), str(signal.data.get("reason", ""))
+                event = OperatorEvent(kind=signal.kind, target=str(signal.value or ""), who=who, reason=why)  # type: ignore[arg-type]
+                return self._operator(event, now)
             case _:
                 pass
         return []

@@ -112,9 +112,7 @@ class Quorum:
             return Tally(Outcome.SUSPECTED, opinions, newest, wait if sure >= self.needed else None)
         return Tally(Outcome.NOTHING, opinions, newest)
 
-    def _listen(
-        self, ballot: Ballot, newest: Vote, opinions: dict[str, str], live: dict[str, Vote], now: float
-    ) -> float | None:
+    def _listen(self, ballot: Ballot, newest: Vote, opinions: dict[str, str], live: dict[str, Vote], now: float) -> float | None:
         """What witnesses without a vote say of a silent node by their view; when to ask again if one still may speak."""
         node = str(newest.subject.get("node", ""))
         wait = None

@@ -138,9 +138,7 @@ class OperatorEvent:
     reset_brake: let actions go on. maintenance_on, maintenance_off: of a node or a job.
     """
 
-    kind: Literal[
-        "ack", "approve", "pause", "resume", "release", "false_alarm", "reset_brake", "maintenance_on", "maintenance_off"
-    ]
+    kind: Literal["ack", "approve", "pause", "resume", "release", "false_alarm", "reset_brake", "maintenance_on", "maintenance_off"]
     target: str = ""
     who: str = ""
     reason: str = ""

@@ -181,9 +181,7 @@ class World:
             self._advance(state, step, finished, began, seconds, now)
         return state
 
-    def _advance(
-        self, state: JobState, step: int, finished: float, began: float, seconds: float | None, now: float
-    ) -> None:
+    def _advance(self, state: JobState, step: int, finished: float, began: float, seconds: float | None, now: float) -> None:
         if seconds is None and state.step >= 0 and step == state.step + 1:
             seconds = finished - state.step_t
         if seconds is not None and seconds > 0:

@@ -1,0 +1,1 @@
+"""Runs recorded traces through the very core that judges live: reading, the automatic signals of normal life, the loop."""

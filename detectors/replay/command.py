@@ -1,0 +1,107 @@
+"""`outrider replay FILE`: what would the judge have said, and done, about a recorded trace?"""
+
+import gzip
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+import click
+import msgspec
+
+from detectors.core.types import Action
+from detectors.replay.runner import Lines, Replay
+from detectors.replay.trace import read_header, read_signals
+from outrider.catalogue.faults import RESPONSES
+from outrider.config.policy import Policy, PolicySection
+from outrider.errors import InputError
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as docs/traces.md describes.")
+@click.option("--config", "config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file whose [policy] is tried.")
+@click.option("--quiet", is_flag=True, help="Only the summary.")
+def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
+    """Runs a recorded trace through the judge at full speed.
+
+    A replay changes nothing in the world, so without --config it shows what mode `act` would do. Exits 1 if an incident
+    at `page` or above was confirmed.
+    """
+    policy = load_policy(config)
+    found = False
+    encode, lines = msgspec.json.Encoder().encode, Lines()
+    with open_trace(file) as (name, stream):
+        number, first = _first_line(stream, name)
+        fleet = read_header(first, name, number)
+        run = Replay(fleet, policy)
+        out = sys.stdout.buffer
+        for decision in run.run(read_signals(stream, fleet, name, number + 1)):
+            shown = lines.line(decision)
+            found = found or (shown["event"] == "confirmed" and RESPONSES.index(shown["response"]) >= RESPONSES.index("page"))
+            if as_json and not quiet:
+                out.write(encode(shown) + b"\n")
+            elif not quiet:
+                _print(decision, shown)
+    if as_json:
+        out.flush()
+    else:
+        _summary(run)
+    return 1 if found else 0
+
+
+def load_policy(config: Path | None) -> Policy:
+    """The policy to try: a file's, else the defaults in mode `act`."""
+    if config is None:
+        return PolicySection(mode="act")
+    from outrider.config.site import SiteSection, read_config
+
+    loaded = read_config(config)
+    return loaded.get(PolicySection).under(loaded.get(SiteSection).mode)
+
+
+@contextmanager
+def open_trace(file: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Opens a trace, plain or gzip, or standard input for `-`. Raises InputError."""
+    if str(file) == "-":
+        yield "standard input", sys.stdin.buffer
+        return
+    try:
+        plain = file.open("rb")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(file)) from None
+    with plain:
+        yield str(file), cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if file.suffix == ".gz" else plain
+
+
+def _first_line(stream: IO[bytes], name: str) -> tuple[int, bytes]:
+    try:
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                return number, line
+    except (OSError, EOFError) as error:
+        raise InputError(f"cannot be read: {error}", file=name) from None
+    raise InputError("is empty", file=name)
+
+
+_COLOURS = {
+    "suspected": "yellow", "confirmed": "red", "refuted": "green", "resolved": "green", "action": "cyan", "refused": "magenta",
+}  # fmt: skip
+
+
+def _print(decision: Any, shown: dict[str, Any]) -> None:
+    subject = " ".join(f"{key}={value}" for key, value in shown["subject"].items())
+    head = click.style(f"{shown['t']:10.2f} s  {shown['event']:<9}", fg=_COLOURS.get(shown["event"]))
+    if isinstance(decision, Action):
+        target = {key: value for key, value in decision.target.items() if value not in (None, [], {})}
+        click.echo(f"{head} {decision.action} {target}" + (f" ({decision.refused})" if decision.refused else ""))
+    else:
+        click.echo(f"{head} {shown['fault']} {subject} [{shown['response']}] {shown['explanation']}")
+
+
+def _summary(run: Replay) -> None:
+    count = run.count
+    click.echo(f"{count.lines} lines and {count.automatic} automatic signals, {count.end_t:.1f} s of time")
+    for reason, number in sorted(count.skipped.items()):
+        click.echo(f"not used: {number} x {reason}")

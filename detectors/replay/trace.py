@@ -1,0 +1,204 @@
+"""Reads a trace: the header that names the site, then one signal a line. Every mistake names file, line and key."""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from outrider.errors import InputError
+from outrider.fleet import Fleet
+from outrider.signals import Signal
+
+#: A line longer than this is not a signal; a dump that got into a trace must not fill the memory.
+LINE_BYTES_MAX = 4 * 1024 * 1024
+
+
+class TraceSignal(Signal, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A signal of a trace; `to` names the witnesses that received it (None: all)."""
+
+    to: tuple[str, ...] | None = None
+
+
+class _Header(Fleet, frozen=True, kw_only=True):
+    kind: str = ""
+
+
+_SIGNAL = msgspec.json.Decoder(TraceSignal)
+_HEADER = msgspec.json.Decoder(_Header)
+_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
+
+
+def read_header(line: bytes, file: str, number: int = 1) -> Fleet:
+    """The site of a trace.
+
+    Raises:
+        InputError: it is not a header, or it contradicts itself.
+    """
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON: {error}", file=file, line=number) from None
+    if not isinstance(raw, dict) or raw.get("kind") != "fleet":
+        raise InputError('must be a trace\'s header, {"kind": "fleet", "nodes": [..], ..}', file=file, line=number, key="kind")
+    try:
+        header = _HEADER.decode(line)
+    except msgspec.MsgspecError as error:
+        raise _mistake(error, file, number) from None
+    check_header(header, file, number)
+    return header
+
+
+def check_header(fleet: Fleet, file: str, line: int) -> None:
+    """Refuses a header that contradicts itself. Raises InputError."""
+
+    def wrong(key: str, text: str) -> InputError:
+        return InputError(text, file=file, line=line, key=key)
+
+    if not fleet.nodes:
+        raise wrong("nodes", "must name at least one node")
+    nodes = {node.node: node for node in fleet.nodes}
+    _once([node.node for node in fleet.nodes], "nodes", wrong)
+    _once(list(fleet.witnesses), "witnesses", wrong)
+    _once(list(fleet.spares), "spares", wrong)
+    _once([job.job for job in fleet.jobs], "jobs", wrong)
+    if not fleet.witnesses:
+        raise wrong("witnesses", "must name at least one witness")
+    for spare in fleet.spares:
+        if spare not in nodes:
+            raise wrong("spares", f"unknown node {spare!r}")
+    for node in fleet.nodes:
+        if node.gpus < 0:
+            raise wrong(f"nodes.{node.node}.gpus", "must be 0 or more")
+    taken: dict[tuple[str, int], str] = {}
+    for job in fleet.jobs:
+        _check_job(job, nodes, taken, set(fleet.spares), wrong)
+    names = {job.job for job in fleet.jobs}
+    for name, seconds in fleet.auto.step_s.items():
+        if name not in names:
+            raise wrong("auto.step_s", f"unknown job {name!r}")
+        if not seconds > 0 or not math.isfinite(seconds):
+            raise wrong(f"auto.step_s.{name}", "must be more than 0")
+    if fleet.auto.heartbeat_s is not None and not fleet.auto.heartbeat_s > 0:
+        raise wrong("auto.heartbeat_s", "must be more than 0")
+    if fleet.until is not None and (fleet.until < 0 or not math.isfinite(fleet.until)):
+        raise wrong("until", "must be 0 or more")
+
+
+def _once(names: list[str], key: str, wrong: Any) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise wrong(key, f"{twice[0]!r} is named twice")
+
+
+def _check_job(job: Any, nodes: dict[str, Any], taken: dict[tuple[str, int], str], spares: set[str], wrong: Any) -> None:
+    where = f"jobs.{job.job}"
+    for rank, (node, gpu) in enumerate(job.slots):
+        key = f"{where}.slots[{rank}]"
+        if node not in nodes:
+            raise wrong(key, f"unknown node {node!r}")
+        if node in spares:
+            raise wrong(key, f"{node!r} is a spare and cannot hold a slot")
+        if gpu < 0 or (nodes[node].gpus and gpu >= nodes[node].gpus):
+            raise wrong(key, f"{node!r} has no GPU {gpu} (it has {nodes[node].gpus})")
+        if (node, gpu) in taken:
+            raise wrong(key, f"GPU {gpu} of {node!r} is already the slot of {taken[node, gpu]}")
+        taken[node, gpu] = f"rank {rank} of {job.job!r}"
+    for name, groups in job.groups.items():
+        for group in groups:
+            outside = [rank for rank in group if not 0 <= rank < len(job.slots)]
+            if outside and job.slots:
+                raise wrong(f"{where}.groups.{name}", f"rank {outside[0]} is not in the job (it has {len(job.slots)} slots)")
+    for name, seconds in job.limits.items():
+        if not seconds > 0:
+            raise wrong(f"{where}.limits.{name}", "must be more than 0")
+
+
+def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2) -> Iterator[tuple[int, TraceSignal]]:
+    """The signals of a trace with their line numbers, in order of time; blank lines are skipped.
+
+    Raises:
+        InputError: a line is no signal, time runs backwards, or it names a witness or (in a `pause`) a node that is
+            not in the header.
+    """
+    decode = _SIGNAL.decode
+    last = float("-inf")
+    witnesses = frozenset(fleet.witnesses)
+    nodes = frozenset(node.node for node in fleet.nodes)
+    automatic = frozenset(fleet.auto.step_s)
+    for number, line in enumerate(lines, first):
+        try:
+            signal = decode(line)
+        except msgspec.MsgspecError as error:
+            if not line.strip():
+                continue
+            signal = _again(line, error, file, number)
+        if not signal.t >= last:
+            raise InputError(f"time runs backwards ({signal.t} after {last})", file=file, line=number, key="t")
+        last = signal.t
+        if signal.to is not None and not witnesses.issuperset(signal.to):
+            strange = sorted(set(signal.to) - witnesses)
+            raise InputError(f"unknown witness {strange[0]!r}", file=file, line=number, key="to")
+        if signal.kind == "pause":
+            _check_pause(signal, nodes, file, number)
+        elif signal.kind == "job":
+            _check_slots(signal, nodes, file, number)
+        elif signal.kind == "step" and signal.job in automatic:
+            raise InputError(
+                f"job {signal.job!r} has automatic steps; it cannot have explicit ones", file=file, line=number, key="kind"
+            )
+        elif signal.kind == "fleet":
+            raise InputError("a second header", file=file, line=number, key="kind")
+        yield number, signal
+
+
+def _again(line: bytes, error: msgspec.MsgspecError, file: str, number: int) -> TraceSignal:
+    """Python writes NaN and Infinity, which JSON does not know: such a line is read by Python's own reader."""
+    if len(line) > LINE_BYTES_MAX:
+        raise InputError(f"is longer than {LINE_BYTES_MAX} bytes", file=file, line=number)
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        raise InputError(f"is not JSON: {problem}", file=file, line=number) from None
+    if not isinstance(raw, dict):
+        raise InputError("must be a JSON object", file=file, line=number)
+    try:
+        return msgspec.convert(raw, TraceSignal)
+    except msgspec.MsgspecError as problem:
+        raise _mistake(problem, file, number) from None
+
+
+def _mistake(error: msgspec.MsgspecError, file: str, line: int) -> InputError:
+    """Says what msgspec says, with the key where it says one."""
+    text = str(error)
+    if match := _PATH.search(text):
+        return InputError(text[: match.start()], file=file, line=line, key=match[1] or None)
+    if match := re.search(r"required field `(\w+)`", text):
+        return InputError("is missing", file=file, line=line, key=match[1])
+    return InputError(text, file=file, line=line)
+
+
+def _check_pause(signal: TraceSignal, nodes: frozenset[str], file: str, line: int) -> None:
+    def wrong(key: str, text: str) -> InputError:
+        return InputError(text, file=file, line=line, key=key)
+
+    if signal.node not in nodes:
+        raise wrong("node", f"unknown node {signal.node!r}" if signal.node else "a pause must name a node")
+    value = signal.value
+    if value is not None and (isinstance(value, str) or not value > 0 or not math.isfinite(value)):
+        raise wrong("value", f"must be seconds, more than 0, or null (is {value!r})")
+    for key in ("heartbeats", "steps", "kernel"):
+        if not isinstance(signal.data.get(key, True), bool):
+            raise wrong(f"data.{key}", "must be true or false")
+
+
+def _check_slots(signal: TraceSignal, nodes: frozenset[str], file: str, line: int) -> None:
+    for rank, slot in enumerate(signal.data.get("slots") or ()):
+        key = f"data.slots[{rank}]"
+        if not isinstance(slot, list | tuple) or len(slot) != 2 or not isinstance(slot[1], int):
+            raise InputError("must be [node, gpu]", file=file, line=line, key=key)
+        if slot[0] not in nodes:
+            raise InputError(f"unknown node {slot[0]!r}", file=file, line=line, key=key)
