@@ -78,7 +78,8 @@ class Commit:
     `council` is the
     council's memory, for the next leader. `told` are decision ids whose results the council has heard.
     `orders_cleared` are
-    nodes whose standing `stop` orders end; `effects` decision ids whose effect was seen, with what was seen.
+    nodes whose standing `stop` orders end; `effects` decision ids whose effect was seen, with what was seen;
+    `controls_done` numbers of people's orders that were carried out.
     """
 
     term: int
@@ -94,6 +95,7 @@ class Commit:
     audit: tuple[dict[str, Any], ...] = ()
     told: tuple[str, ...] = ()
     effects: tuple[tuple[str, dict[str, Any]], ...] = ()
+    controls_done: tuple[int, ...] = ()
     council: bytes | None = None
 
 

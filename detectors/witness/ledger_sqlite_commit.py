@@ -46,6 +46,8 @@ def write(database: sqlite3.Connection, commit: Commit, holder: str, now: float,
     put_orders(database, commit.orders, now)
     for entry in commit.audit:
         database.execute("INSERT INTO audit (incident, body) VALUES (?, ?)", (entry.get("incident"), _encode(entry)))
+    for number in commit.controls_done:
+        database.execute("DELETE FROM controls WHERE number = ?", (number,))
     for decision, detail in commit.effects:
         outbox.effect(database, decision, detail)
     for decision in commit.told:

@@ -1,0 +1,100 @@
+"""Gathers what the decisions of one turn of the council mean for the ledger, to be written in one transaction. Pure."""
+
+from typing import Any
+
+from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent
+from detectors.witness import translate
+from detectors.witness.ledger import IncidentWrite, LeaderState, OrderTo, VerdictWrite
+from detectors.witness.outbox import OutboxRow
+from outrider.fleet import Job
+
+#: How long the notice that an incident is over may take before it counts as failed, seconds.
+RESOLVED_SECONDS = 60.0
+
+
+class Draft:
+    """One turn's writes. `jobs`: where ranks are. `now`: this witness's clock; `wall`: seconds since 1970, for people."""
+
+    def __init__(
+        self, state: LeaderState, pictures: dict[str, dict[str, Any]], jobs: dict[str, Job], now: float, wall: float
+    ) -> None:
+        self._state, self._jobs, self.now, self._wall = state, jobs, now, wall
+        self.pictures = pictures
+        self.fence = state.fence
+        self.verdicts: list[VerdictWrite] = []
+        self.incidents: list[IncidentWrite] = []
+        self.claims: list[tuple[str, str]] = []
+        self.releases: list[str] = []
+        self.outbox: list[OutboxRow] = []
+        self.orders: list[OrderTo] = []
+        self.cleared: list[str] = []
+        self.audit: list[dict[str, Any]] = []
+
+    def decision(self, decision: Decision) -> None:
+        match decision:
+            case IncidentChange():
+                self._change(decision)
+            case Action():
+                self._action(decision)
+            case _:
+                raise TypeError(f"a council may not decide {type(decision).__name__}")
+
+    def result(self, result: ActionResult, row: OutboxRow | None) -> None:
+        picture = self.pictures.get(row.incident) if row is not None else None
+        if row is not None and picture is not None:
+            self._write(translate.result_write(result, row.action, self.now, self._wall, picture))
+
+    def word(self, event: OperatorEvent) -> None:
+        """What a person said, for the auditor; a release also ends the node's claim and its `stop` order."""
+        self.audit.append(translate.word_entry(event, self._wall))
+        if event.kind == "release":
+            self.releases.append(event.target)
+            self.cleared.append(event.target)
+
+    def _change(self, change: IncidentChange) -> None:
+        before = self.pictures.get(change.incident)
+        self._write(translate.incident_write(change, self._wall, before))
+        if change.event in ("confirmed", "resolved"):
+            self._verdict(change)
+        if change.event == "resolved" and before is not None and "page" in before.get("times", {}):
+            picture = self.pictures[change.incident]
+            self.outbox.append(translate.resolved_row(change, picture, self.fence, RESOLVED_SECONDS, self._wall))
+
+    def _verdict(self, change: IncidentChange) -> None:
+        subject = ",".join(f"{key}={value}" for key, value in change.subject.items())
+        incarnation = str(change.extra.get("incarnation", change.incident))
+        written = {(w.subject, w.incarnation): w.version_before + 1 for w in self.verdicts}
+        place = (subject, incarnation)
+        version = written.get(place, self._state.verdicts.get(place, 0))
+        self.verdicts.append(
+            VerdictWrite(
+                subject=subject,
+                incarnation=incarnation,
+                version_before=version,
+                incident=change.incident,
+                fault=change.fault,
+                state=change.event,
+            )
+        )
+
+    def _action(self, action: Action) -> None:
+        before = self.pictures.get(action.incident, {"incident": action.incident})
+        self._write(translate.action_write(action, self._wall, before))
+        self.audit.append(translate.audit_entry(action, self._wall))
+        if action.refused:
+            return
+        self.fence = max(self.fence, action.fence)
+        self.outbox.append(translate.outbox_row(action, self.pictures[action.incident], self._wall))
+        self.orders += translate.action_orders(action, self._jobs)
+        if action.dry_run:
+            return
+        for item in action.target.get("replace") or []:
+            if item.get("to"):
+                self.claims.append((str(item["to"]), action.incident))
+        if action.action == "release" and action.target.get("node"):
+            self.releases.append(str(action.target["node"]))
+            self.cleared.append(str(action.target["node"]))
+
+    def _write(self, write: IncidentWrite) -> None:
+        self.incidents.append(write)
+        self.pictures[write.incident] = write.picture

@@ -1,0 +1,315 @@
+"""The leader's part of a witness: holds the lease, drives the `Council` on all witnesses' votes, and commits what it decides.
+
+Every witness runs this; one at a time leads. The council's memory is written with each commit, in the same transaction, so the next
+leader goes on from what is durable: after any doubt (lease lost, conflict, ledger out of reach in the middle of a commit) this one
+throws its council away and starts again from the ledger.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent
+from detectors.witness import translate
+from detectors.witness.draft import Draft
+from detectors.witness.journal import Journal
+from detectors.witness.judge import Judge
+from detectors.witness.ledger import (
+    Commit,
+    ConflictError,
+    Control,
+    LeaderState,
+    Ledger,
+    LedgerError,
+)
+from detectors.witness.metrics import Reading
+from detectors.witness.outbox import SNAPSHOT_TYPE, OutboxRow
+from outrider.clock import Clock
+from outrider.metrics import INCIDENT_LABELS
+from outrider.signals import Signal
+
+log = structlog.get_logger()
+
+#: At least this often the leader looks for actions past their deadline, seconds.
+LOOK_SECONDS = 0.25
+#: Signals kept for a council that is being started; more are dropped (they are steps and commits that come again).
+SIGNALS_MAX = 10_000
+
+
+#: Standing orders of people -> what the council hears when one begins and when it ends.
+STANDING: Final[dict[str, tuple[str, str]]] = {"maintenance": ("maintenance_on", "maintenance_off"), "pause": ("pause", "resume")}
+#: States in which an incident is a fact and not yet over.
+CONFIRMED_STATES: Final = frozenset({"confirmed", "acting", "recovering"})
+#: Orders that are carried out once.
+ONCE: Final = frozenset({"ack", "approve", "false_alarm", "release", "reset_brake"})
+
+
+class CouncilLike(Protocol):
+    """What the edge needs of a council."""
+
+    def observe(self, event: Any, now: float) -> list[Decision]: ...
+
+    def advance(self, now: float) -> list[Decision]: ...
+
+    def next_deadline(self) -> float | None: ...
+
+    def snapshot(self) -> Any: ...
+
+    def restore(self, state: Any) -> None: ...
+
+
+class Leader:
+    """Leads when it holds the lease. `make_council(fence)` builds a fresh council.
+
+    `leading` tells whether this witness leads now, `term` in which term; `commits`, `conflicts` and `errors` count.
+    """
+
+    def __init__(
+        self, name: str, ledger: Ledger, judge: Judge, journal: Journal, clock: Clock,
+        make_council: Callable[[int], CouncilLike], lease_seconds: float,
+    ) -> None:  # fmt: skip
+        self._ledger, self._judge, self._journal, self._clock = ledger, judge, journal, clock
+        self._make_council, self._lease_seconds = make_council, lease_seconds
+        self.holder = name
+        self.wake = asyncio.Event()
+        self.term = 0
+        self.commits = self.conflicts = self.errors = 0
+        self._council: CouncilLike | None = None
+        self._place = 0
+        self._state = LeaderState(fence=0, council=None, verdicts={}, claims={})
+        self._pictures: dict[str, dict[str, Any]] = {}
+        self._actions: dict[str, OutboxRow] = {}
+        self._standing: dict[tuple[str, str], Control] = {}
+        self._signals: list[Signal] = []
+        self._events: Counter[tuple[str, str]] = Counter()
+        self._outcomes: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def leading(self) -> bool:
+        return self._council is not None
+
+    def signal(self, signal: Signal) -> None:
+        """A signal this witness took in; the council hears what it may need (see `_COUNCIL_KINDS`)."""
+        if self._council is not None and signal.kind in _COUNCIL_KINDS and len(self._signals) < SIGNALS_MAX:
+            self._signals.append(signal)
+            self.wake.set()
+
+    def readings(self) -> Iterable[Reading]:
+        """The council's numbers for `/metrics`; open incidents are shown by whoever leads."""
+        for labels, count in self._events.items():
+            yield "outrider_incidents_total", labels, float(count)
+        for labels, count in self._outcomes.items():
+            yield "outrider_actions_total", labels, float(count)
+        if self._council is not None:
+            for picture in self._pictures.values():
+                if picture.get("state") in CONFIRMED_STATES:
+                    subject = {
+                        **picture.get("subject", {}),
+                        **{name: picture.get(name, "") for name in ("fault", "culprit", "response")},
+                    }
+                    yield "outrider_incident_open", tuple(str(subject.get(label, "")) for label in INCIDENT_LABELS), 1.0
+
+    async def run(self) -> None:
+        """Campaigns and leads until cancelled; gives the lease back when it ends."""
+        try:
+            while True:
+                try:
+                    await self._term_of_office()
+                except ConflictError as error:
+                    self.conflicts += 1
+                    log.warning("commit_refused", reason_code=error.reason_code, reason=str(error))
+                    self._step_down()
+                except LedgerError as error:
+                    log.warning("ledger_unreachable", error=str(error))
+                    self._step_down()
+                    await asyncio.sleep(LOOK_SECONDS)
+                except Exception:  # our own bug: counted, told, and the next term starts from what is durable
+                    self.errors += 1
+                    log.exception("core_error", kind="council")
+                    self._step_down()
+                    await asyncio.sleep(1.0)
+        finally:
+            if self._council is not None:
+                self._step_down()
+                try:
+                    await self._ledger.resign("leader", self.holder)
+                except LedgerError as error:
+                    log.warning("ledger_unreachable", error=str(error))
+
+    async def _term_of_office(self) -> None:
+        """One renewal of the lease and the work until the next."""
+        renew_at = self._clock.monotonic() + self._lease_seconds / 3
+        lease = await self._ledger.acquire("leader", self.holder)
+        if lease is None:
+            if self._council is not None:
+                self._step_down()
+            await self._pause(renew_at)
+            return
+        if self._council is None or lease.term != self.term:
+            self.term = lease.term
+            await self._take_over()
+        while (now := self._clock.monotonic()) < renew_at:
+            await self._work()
+            await self._pause(min(renew_at, self._next(now)))
+
+    async def _pause(self, until: float) -> None:
+        try:
+            await asyncio.wait_for(self.wake.wait(), max(0.0, until - self._clock.monotonic()))
+        except TimeoutError:
+            return
+        self.wake.clear()
+
+    def _next(self, now: float) -> float:
+        deadline = self._council.next_deadline() if self._council is not None else None
+        look = now + LOOK_SECONDS
+        return look if deadline is None else max(now + 0.005, min(deadline, look))
+
+    def _step_down(self) -> None:
+        if self._council is not None:
+            log.info("stepped_down", term=self.term)
+        self._council = None
+        self._signals.clear()
+
+    async def _take_over(self) -> None:
+        """Starts from what the ledger says."""
+        state = await self._ledger.leader_state()
+        council = self._make_council(state.fence)
+        if state.council is not None:
+            council.restore(msgspec.json.decode(state.council))
+        rows = await self._ledger.list_rows(limit=1000)
+        self._pictures = {picture["incident"]: picture for picture in await self._ledger.incidents()}
+        self._actions = {row.decision_id: row for row in rows if row.state not in ("done", "dead")}
+        self._state, self._place, self._standing = state, 0, {}
+        self._signals = list(self._judge.job_signals.values())
+        self._council = council
+        log.info("leads", term=self.term, fence=state.fence, restored=state.council is not None)
+
+    async def _work(self) -> None:
+        """One turn: hears all there is to hear, then commits once."""
+        council = self._council
+        assert council is not None
+        now = self._clock.monotonic()
+        decisions: list[Decision] = []
+        said = self._said(await self._ledger.controls())
+        for event, _ in said:
+            decisions += council.observe(event, now)
+        self._place, votes = await self._ledger.read_votes(self._place)
+        for vote in votes:
+            decisions += council.observe(vote, now)
+        effects = {}
+        signals, self._signals = self._signals, []
+        for signal in signals:
+            decisions += council.observe(signal, now)
+            effects.update(self._effects(signal))
+        results = [result for result in await self._ledger.results() if result.decision_id not in effects]
+        heard = [ActionResult(decision_id=result.decision_id, outcome=result.outcome, detail=result.detail) for result in results]
+        heard += [ActionResult(decision_id=decision, outcome="done", detail=detail) for decision, detail in effects.items()]
+        for result in heard:
+            decisions += council.observe(result, now)
+        decisions += council.advance(self._clock.monotonic())
+        if decisions or heard or said:
+            await self._commit(council, decisions, heard, effects, said)
+
+    def _said(self, controls: list[Control]) -> list[tuple[OperatorEvent, Control | None]]:
+        """What people said since the last look: standing orders that began or ended, and single ones (with their control)."""
+        said: list[tuple[OperatorEvent, Control | None]] = []
+        standing = {}
+        for control in controls:
+            if control.kind in ONCE:
+                said.append((translate.operator_event(control.kind, control), control))
+            elif control.kind in STANDING:
+                standing[control.kind, control.key] = control
+        for place, control in standing.items():
+            if place not in self._standing:
+                said.append((translate.operator_event(STANDING[control.kind][0], control), None))
+        for place, control in self._standing.items():
+            if place not in standing:
+                said.append((translate.operator_event(STANDING[control.kind][1], control), None))
+        self._standing = standing
+        return said
+
+    def _effects(self, signal: Signal) -> dict[str, dict[str, Any]]:
+        """Snapshot actions whose effect a signal shows: a set was committed under the action's fence."""
+        if signal.kind != "snapshot" or signal.data.get("state") != "committed":
+            return {}
+        return {
+            row.decision_id: {"step": signal.value, **{key: signal.data[key] for key in ("manifest", "path") if key in signal.data}}
+            for row in self._actions.values()
+            if row.type == SNAPSHOT_TYPE and row.fence == signal.data.get("fence")
+        }
+
+    async def _commit(
+        self,
+        council: CouncilLike,
+        decisions: list[Decision],
+        heard: list[ActionResult],
+        effects: dict[str, dict[str, Any]],
+        said: list[tuple[OperatorEvent, Control | None]],
+    ) -> None:
+        """Writes a turn's decisions in one transaction, then lets the world hear of them."""
+        draft = Draft(self._state, dict(self._pictures), self._judge.jobs, self._clock.monotonic(), self._clock.wall())
+        for result in heard:
+            draft.result(result, self._actions.get(result.decision_id))
+        for event, _ in said:
+            draft.word(event)
+        for decision in decisions:
+            draft.decision(decision)
+        commit = Commit(
+            term=self.term, fence_before=self._state.fence, fence=draft.fence, verdicts=tuple(draft.verdicts),
+            incidents=tuple(draft.incidents), claims=tuple(draft.claims), releases=tuple(draft.releases),
+            outbox=tuple(draft.outbox),
+            orders=tuple(draft.orders), orders_cleared=tuple(draft.cleared), audit=tuple(draft.audit),
+            controls_done=tuple(control.number for _, control in said if control is not None),
+            told=tuple(result.decision_id for result in heard), effects=tuple(effects.items()),
+            council=msgspec.json.encode(council.snapshot()),
+        )  # fmt: skip
+        await self._ledger.commit(commit, self.holder)
+        self.commits += 1
+        self._settle(draft, heard, decisions)
+
+    def _settle(self, draft: Draft, heard: list[ActionResult], decisions: list[Decision]) -> None:
+        """What was committed is now so."""
+        verdicts = self._state.verdicts | {(w.subject, w.incarnation): w.version_before + 1 for w in draft.verdicts}
+        claims = {spare: owner for spare, owner in self._state.claims.items() if spare not in draft.releases}
+        claims |= dict(draft.claims)
+        self._state = replace(self._state, fence=draft.fence, verdicts=verdicts, claims=claims)
+        self._pictures = draft.pictures
+        self._actions |= {row.decision_id: row for row in draft.outbox}
+        for result in heard:
+            row = self._actions.pop(result.decision_id, None)
+            if row is not None:
+                self._outcomes[row.action, result.outcome] += 1
+        for decision in decisions:
+            self._journal.decision(draft.now, decision)
+            if isinstance(decision, IncidentChange):
+                self._events[decision.fault, decision.event] += 1
+            elif isinstance(decision, Action):
+                self._outcomes[decision.action, "refused" if decision.refused else "asked"] += 1
+            log.info("decision", **_line(decision))
+
+
+#: Signals that the council hears besides votes: what tells of recovery, and people's words.
+_COUNCIL_KINDS = frozenset({"snapshot", "job", "phase"})
+
+
+def _line(decision: Decision) -> dict[str, Any]:
+    """One structured line of the log for one decision."""
+    match decision:
+        case IncidentChange():
+            return {
+                "event_name": decision.event, "incident": decision.incident, "fault": decision.fault, "subject": decision.subject,
+                "response": decision.response, "votes": decision.votes, "why": decision.explanation,
+            }  # fmt: skip
+        case Action():
+            return {
+                "event_name": "refused" if decision.refused else "action", "incident": decision.incident, "action": decision.action,
+                "decision": decision.decision_id, "target": decision.target, "fence": decision.fence,
+                "why": decision.refused or decision.reason,
+            }  # fmt: skip
+        case _:
+            return {"event_name": type(decision).__name__}

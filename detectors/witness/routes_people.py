@@ -1,0 +1,119 @@
+"""What people and their programs ask of a witness: state, incidents, audit; their orders reach the leader by the ledger."""
+
+from typing import Any
+
+from aiohttp import web
+
+from detectors.witness.access import Role
+from detectors.witness.http import Pages, Refusal, answer, number, small_body
+from detectors.witness.ledger import Control
+from detectors.witness.metrics import Metrics
+
+#: Longest window of maintenance, seconds: a day, so that a forgotten one ends.
+MAINTENANCE_SECONDS_MAX = 86_400.0
+#: Longest text that a person may give with an order.
+TEXT_MAX = 500
+#: How long an order that is carried out once waits for a leader, seconds.
+ONCE_SECONDS = 3600.0
+
+
+def add_routes(pages: Pages, metrics: Metrics) -> None:
+    """Adds all of them."""
+    ledger = pages.ledger
+
+    async def healthy(_request: web.Request) -> web.Response:
+        return answer({"ok": True})
+
+    async def page(_request: web.Request) -> web.Response:
+        body, kind = metrics.page()
+        return web.Response(body=body, headers={"Content-Type": kind})
+
+    async def status(_request: web.Request) -> web.Response:
+        return answer(await pages.status())
+
+    async def incidents(request: web.Request) -> web.Response:
+        found = await ledger.incidents(int(number(request, "limit", 200, 1, 10_000)))
+        wanted = request.query.get("state")
+        return answer([picture for picture in found if wanted is None or picture.get("state") == wanted])
+
+    async def incident(request: web.Request) -> web.Response:
+        found = await ledger.incident(request.match_info["incident"])
+        if found is None:
+            raise Refusal(404, "unknown", "no incident, or more than one, has a name that begins so")
+        return answer(found)
+
+    async def audit(request: web.Request) -> web.Response:
+        return answer(await ledger.audit(int(number(request, "limit", 200, 1, 10_000)), request.query.get("incident")))
+
+    pages.add("GET", "/healthz", healthy, Role.ANYONE)
+    pages.add("GET", "/metrics", page, Role.VIEWER)
+    pages.add("GET", "/v1/status", status, Role.VIEWER)
+    pages.add("GET", "/v1/incidents", incidents, Role.VIEWER)
+    pages.add("GET", "/v1/incidents/{incident}", incident, Role.VIEWER)
+    pages.add("GET", "/v1/audit", audit, Role.VIEWER)
+    _add_orders(pages)
+
+
+def _add_orders(pages: Pages) -> None:
+    ledger = pages.ledger
+
+    def once(kind: str, key: str) -> None:
+        """An order that is carried out once; `key` names its target in the body."""
+
+        async def take(request: web.Request) -> web.Response:
+            body = await small_body(request)
+            target = _text(body, key) if key else "*"
+            if key == "incident":
+                found = await ledger.incident(target)
+                if found is None:
+                    raise Refusal(404, "unknown", f"no incident {target}")
+                target = found["incident"]
+            await ledger.put_control(Control(kind=kind, key=target, body=_said(body), seconds_left=ONCE_SECONDS))
+            return answer({"ok": True, "order": kind, "target": target})
+
+        pages.add("POST", f"/v1/{kind}", take, Role.OPERATOR)
+
+    async def maintenance(request: web.Request) -> web.Response:
+        body = await small_body(request)
+        target = _text(body, "job" if "job" in body else "node")
+        on = body.get("on", True)
+        seconds = body.get("seconds", 3600.0)
+        if not isinstance(on, bool) or isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise Refusal(400, "format", "on must be true or false, seconds a number")
+        if not 0 < seconds <= MAINTENANCE_SECONDS_MAX:
+            raise Refusal(400, "format", f"seconds must be above 0 and at most {MAINTENANCE_SECONDS_MAX:g}")
+        what = "job" if "job" in body else "node"
+        said = {**_said(body), "what": what}
+        await ledger.put_control(Control(kind="maintenance", key=target, body=said, seconds_left=float(seconds) if on else 0))
+        return answer({"ok": True, "order": "maintenance", what: target, "on": on, "seconds": seconds if on else 0})
+
+    async def pause(request: web.Request) -> web.Response:
+        body = await small_body(request)
+        on = body.get("on", True)
+        if not isinstance(on, bool):
+            raise Refusal(400, "format", "on must be true or false")
+        await ledger.put_control(Control(kind="pause", key="*", body=_said(body), seconds_left=None if on else 0))
+        return answer({"ok": True, "order": "pause", "on": on})
+
+    for kind, key in (
+        ("ack", "incident"),
+        ("approve", "incident"),
+        ("false_alarm", "incident"),
+        ("release", "node"),
+        ("reset_brake", ""),
+    ):
+        once(kind, key)
+    pages.add("POST", "/v1/maintenance", maintenance, Role.OPERATOR)
+    pages.add("POST", "/v1/pause", pause, Role.OPERATOR)
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= TEXT_MAX:
+        raise Refusal(400, "format", f"{name} is missing or no text of 1..{TEXT_MAX} characters")
+    return value
+
+
+def _said(body: dict[str, Any]) -> dict[str, Any]:
+    """Who said it and why, for the auditor."""
+    return {name: str(body.get(name, ""))[:TEXT_MAX] for name in ("who", "reason")}
