@@ -5,7 +5,9 @@ counters. Labels have bounded values: no incident id, no rank, no step, no text.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
+
+from outrider.agent_metrics import AGENT_METRICS
 
 MetricType = Literal["counter", "gauge", "histogram"]
 
@@ -75,7 +77,10 @@ _ALL: Final[tuple[Metric, ...]] = (
 )  # fmt: skip
 
 #: Every metric by its name.
-METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL}
+METRICS: Final[dict[str, Metric]] = {metric.name: metric for metric in _ALL} | {
+    name: Metric(name=name, type=cast(MetricType, kind), labels=labels, help=text, room="agent")
+    for name, kind, labels, text in AGENT_METRICS
+}
 
 
 def metric(name: str) -> Metric:

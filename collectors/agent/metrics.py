@@ -16,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import Metric
 
 from outrider.errors import InputError
+from outrider.metrics import METRICS
 
 #: Scrapes at a time; two Prometheus servers and a person are three.
 SCRAPES_MAX = 8
@@ -30,6 +31,14 @@ class Family(NamedTuple):
     kind: Literal["counter", "gauge"]
     help: str
     samples: list[tuple[dict[str, str], float]]
+
+
+def family(name: str, samples: list[tuple[dict[str, str], float]]) -> Family:
+    """The family of a metric of `outrider.metrics`, with these samples."""
+    entry = METRICS[name]
+    if entry.type == "counter":
+        return Family(name.removesuffix("_total"), "counter", entry.help, samples)
+    return Family(name, "gauge", entry.help, samples)
 
 
 class MetricsPage:

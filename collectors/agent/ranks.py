@@ -12,6 +12,7 @@ from collectors.agent.local import Caller, Event, Exit, JobNote
 from collectors.agent.loop import Loop
 from collectors.agent.pages import PageTeller
 from collectors.agent.slots import Rank, Slot, SlotTable
+from collectors.frame.types import LocalRank
 from outrider.sdk.page import Command, SideCell
 from outrider.signals import Signal
 from outrider.wire import Order
@@ -36,6 +37,7 @@ class Ranks:
         emit: takes each signal.
         step_seconds: pace of `step` signals.
         launchers: how many launchers are connected now.
+        on_change: called when a rank comes or goes.
     """
 
     def __init__(
@@ -48,9 +50,11 @@ class Ranks:
         emit: Callable[[Signal], Any],
         step_seconds: float,
         launchers: Callable[[], int],
+        on_change: Callable[[], None],
     ) -> None:
         self._loop, self._node, self._boot, self.table = loop, node, boot, table
         self._emit, self._step_seconds, self._launchers = emit, step_seconds, launchers
+        self._on_change = on_change
         self._tellers: dict[int, PageTeller] = {}
         self._told: dict[tuple[str, int, int, int], int | None] = {}
         self.commands = 0
@@ -106,6 +110,14 @@ class Ranks:
         now = self._loop.clock.monotonic()
         self._emit(Signal(t=now, kind="job", value=job.attempt, node=self._node, job=job.job, source="launcher", data=data))
 
+    def local(self) -> list[LocalRank]:
+        """The ranks that live on this node, for the collectors."""
+        return [
+            LocalRank(job=slot.rank.job, rank=slot.rank.rank, slot=slot.rank.slot, attempt=slot.rank.attempt, pid=slot.rank.pid)
+            for slot in self.table
+            if not slot.gone
+        ]
+
     # What pages show.
 
     def look(self) -> None:
@@ -141,6 +153,7 @@ class Ranks:
         known = {id(one) for one in self.table}
         self._tellers = {key: teller for key, teller in self._tellers.items() if key in known}
         self._tellers[id(slot)] = PageTeller(self._subject(rank.job, rank.rank), _tags(rank), self._step_seconds)
+        self._on_change()
         descriptor = open_process(rank.pid, rank.born)
         if descriptor is None:
             self._ended(slot, None)
@@ -156,6 +169,7 @@ class Ranks:
         if slot in self.table:
             self._look_at(slot)  # its last step is told before its end
         slot.gone = True
+        self._on_change()
         wait = LAUNCHER_SECONDS if self._launchers() else 0.0
         side = slot.side()
         self._loop.call_later(wait, lambda: self._told_by_kernel(slot.rank, side, descriptor))

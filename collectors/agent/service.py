@@ -1,23 +1,25 @@
 """The agent's edge: puts the parts together and runs them until SIGTERM."""
 
-import sys
+import socket
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from typing import Any
 
 import structlog
 
 from collectors.agent.beat import BeatPort, Heart, family_of, heartbeat_places
 from collectors.agent.local import LocalServer
 from collectors.agent.loop import Loop
-from collectors.agent.metrics import Family, MetricsPage, MetricsServer
+from collectors.agent.metrics import Family, MetricsPage, MetricsServer, family
 from collectors.agent.orders import OrderGate
 from collectors.agent.probe import Prober
 from collectors.agent.ranks import Ranks
 from collectors.agent.slots import SlotTable
 from collectors.agent.spool import Spool
-from collectors.agent.state import Folders, boot_id, next_start
+from collectors.agent.state import Folders, boot_id, next_start, spare_from_oom
 from collectors.agent.transport import WitnessLink
+from collectors.frame.found import find_collectors, make_place
+from collectors.frame.supervisor import Supervisor
+from collectors.frame.types import News
 from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
 from outrider.config.security import SecuritySection
@@ -37,12 +39,13 @@ class Agent:
     Args:
         config: the whole file.
         node: which node of `[fleet]` this is.
+        nursery: where children for collectors come from; forked before anything heavy was loaded.
 
     Raises:
         InputError: a setting, a port, a folder or a secret cannot be used.
     """
 
-    def __init__(self, config: Config, node: str) -> None:
+    def __init__(self, config: Config, node: str, nursery: socket.socket) -> None:
         self.section = config.get(AgentSection)
         members = config.get(WitnessSection).members
         if not members:
@@ -59,6 +62,7 @@ class Agent:
         self.folders = Folders(self.section, node)
         self.boot, self.start = boot_id(), next_start(self.folders.state)
         self._build(config, keys, token)
+        self._build_collectors(config, nursery)
 
     def _build(self, config: Config, keys: tuple[bytes, ...], token: str) -> None:
         members = config.get(WitnessSection).members
@@ -80,20 +84,33 @@ class Agent:
         self.ranks = Ranks(
             loop=self.loop, node=self.node, boot=self.boot, table=SlotTable(self.folders.slots, self.boot),
             emit=self.spool.add, step_seconds=section.step_signal_seconds,
-            launchers=lambda: self.server.callers("launcher"),
+            launchers=lambda: self.server.callers("launcher"), on_change=self._ranks_changed,
         )  # fmt: skip
         self.server = LocalServer(self.loop, self.folders.socket, self.node, section.users, self.ranks)
         self.page.sources.append(self._families)
 
+    def _build_collectors(self, config: Config, nursery: socket.socket) -> None:
+        found = find_collectors(self.section.collectors)
+        self.supervisor = Supervisor(
+            self.loop, nursery, found.kinds, found.targets,
+            make_place(config, self.node, self.boot, self.folders.state), self.spool.add,
+        )  # fmt: skip
+        self.page.sources.append(self.supervisor.families)
+
+    def _ranks_changed(self) -> None:
+        self.supervisor.tell(News(ranks=self.ranks.local()))
+
     def run(self) -> None:
         """Runs until SIGTERM or SIGINT, then gives everything back; memory files of slots stay for the next agent."""
         self.loop.stop_on_signals()
+        spare_from_oom()
         self.ranks.adopt()
         self.spool.begin()
         for link in self.links:
             link.begin()
         if self._metrics is not None:
             self._metrics.begin()
+        self.supervisor.begin()
         self.loop.watch(self._port, self._port.answer)
         self.loop.every(self.section.heartbeat_seconds, self._beat)
         self.loop.every(self.section.page_seconds, self.ranks.look)
@@ -105,6 +122,7 @@ class Agent:
         self.log.info("agent ends")
         for link in self.links:
             link.stop()
+        self.supervisor.close()
         self.server.close()
         if self._metrics is not None:
             self._metrics.close()
@@ -130,6 +148,8 @@ class Agent:
     def _obey(self, witness: str, order: Order) -> None:
         if order.order != "probe":
             count = self.ranks.obey(order)
+            if order.order == "copy":
+                self.supervisor.tell(News(ranks=self.ranks.local(), suspected_job=order.job))
             self.log.info("order", witness=witness, order=order.order, id=order.id, job=order.job, fence=order.fence,
                           incident=order.incident, ranks=count)  # fmt: skip
             return
@@ -148,44 +168,44 @@ class Agent:
         self.log.error("a part of the agent failed", error=repr(error), exc_info=error)
 
     def _families(self) -> Iterable[Family]:
-        node = {"node": self.node}
-
-        def counter(name: str, text: str, value: float) -> Family:
-            return Family(f"outrider_agent_{name}", "counter", text, [(node, value)])
-
-        build = {"version": version("outrider"), "python": sys.version.split()[0], "room": "agent"}
-        yield Family("outrider_build_info", "gauge", "Version of the program; the value is always 1.", [(build, 1.0)])
-        yield counter("heartbeats", "Heartbeats made.", self.heart.seq)
-        yield counter("heartbeats_unsent", "Datagrams that the kernel did not take.", self._port.unsent)
-        yield counter("probes_answered", "Nonces answered.", self._port.answered)
-        yield counter("datagrams_strange", "Datagrams at the agent's port that were no question.", self._port.strange)
-        yield counter("orders_repeated", "Orders heard again.", self.gate.repeated)
-        yield counter("orders_stale", "Orders dropped because their fence is old.", self.gate.stale)
-        yield counter("commands", "Words given to local ranks.", self.ranks.commands)
-        yield counter("signals_dropped", "Signals lost because memory and disk were full.", self.spool.dropped)
-        yield counter("spool_errors", "Failed writes of the spool.", self.spool.disk_errors)
-        yield counter("socket_refusals", "Callers turned away.", self.server.strangers)
-        yield counter("socket_bad_lines", "Lines that made no sense.", self.server.bad_lines)
-        yield counter("events_dropped", "Events of ranks above their rate.", self.server.events_dropped)
-        yield counter("failures", "Callbacks of the agent that raised.", self.loop.failed)
-        yield Family("outrider_agent_lag_seconds", "gauge", "How late the agent's loop is.", [(node, self._lag())])
-        yield Family("outrider_agent_spool_bytes", "gauge", "Signals on disk.", [(node, self.spool.disk_bytes())])
-        yield Family("outrider_agent_slots", "gauge", "Slots with memory.", [(node, float(len(self.ranks.table)))])
+        build = {"version": version("outrider"), "component": "agent"}
+        yield family("outrider_build_info", [(build, 1.0)])
+        own = {
+            "heartbeats_total": self.heart.seq,
+            "heartbeats_unsent_total": self._port.unsent,
+            "probes_answered_total": self._port.answered,
+            "datagrams_strange_total": self._port.strange,
+            "orders_repeated_total": self.gate.repeated,
+            "orders_stale_total": self.gate.stale,
+            "commands_total": self.ranks.commands,
+            "signals_dropped_total": self.spool.dropped,
+            "spool_errors_total": self.spool.disk_errors,
+            "spool_bytes": self.spool.disk_bytes(),
+            "socket_refusals_total": self.server.strangers,
+            "socket_bad_lines_total": self.server.bad_lines,
+            "events_dropped_total": self.server.events_dropped,
+            "failures_total": self.loop.failed,
+            "lag_seconds": self._lag(),
+            "slots": len(self.ranks.table),
+            "child_restarts_total": self.supervisor.restarts,
+        }
+        for name, value in own.items():
+            yield family(f"outrider_agent_{name}", [({"node": self.node}, float(value))])
         yield from _link_families(self.node, self.links, self.spool.waiting())
 
 
 def _link_families(node: str, links: list[WitnessLink], waiting: dict[str, int]) -> Iterable[Family]:
-    parts: list[tuple[str, Any, str, Callable[[WitnessLink], float]]] = [
-        ("witness_up", "gauge", "1 if the latest exchange with the witness went well.", lambda link: float(link.up)),
-        ("witness_errors", "counter", "Exchanges that failed.", lambda link: link.errors),
-        ("signals_sent", "counter", "Signals that the witness acknowledged.", lambda link: link.sent),
-        ("signals_sent_bytes", "counter", "Bytes of those signals.", lambda link: link.sent_bytes),
-        ("signals_refused", "counter", "Signals that the witness will never take.", lambda link: link.refused),
-        ("signals_waiting", "gauge", "Signals not yet acknowledged.", lambda link: waiting.get(link.member.name, 0)),
-    ]
-    for name, kind, text, value in parts:
+    parts: dict[str, Callable[[WitnessLink], float]] = {
+        "witness_up": lambda link: link.up,
+        "witness_errors_total": lambda link: link.errors,
+        "signals_sent_total": lambda link: link.sent,
+        "signals_sent_bytes_total": lambda link: link.sent_bytes,
+        "signals_refused_total": lambda link: link.refused,
+        "signals_waiting": lambda link: waiting.get(link.member.name, 0),
+    }
+    for name, value in parts.items():
         samples = [({"node": node, "witness": link.member.name}, float(value(link))) for link in links]
-        yield Family(f"outrider_agent_{name}", kind, text, samples)
+        yield family(f"outrider_agent_{name}", samples)
 
 
 def _address(fleet: FleetSection, node: str) -> str:

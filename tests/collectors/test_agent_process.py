@@ -10,8 +10,8 @@ import urllib.request
 from collections.abc import Callable
 
 import pytest
-from conftest import Site
-from fakes import Caller
+from collector_fakes import Caller
+from collector_site import Site
 
 from outrider import wire
 from outrider.sdk import area, page
@@ -202,7 +202,7 @@ def test_the_page_of_metrics_is_served(make_site: Callable[..., Site]) -> None:
     site.start()
     site.witnesses[0].wait(lambda w: w.beats)
     text = urllib.request.urlopen(f"http://127.0.0.1:{site.metrics_port}/metrics").read().decode()
-    assert 'outrider_build_info{python="' in text
+    assert 'outrider_build_info{component="agent"' in text
     assert 'outrider_agent_heartbeats_total{node="n1"}' in text
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{site.metrics_port}/")

@@ -1,5 +1,6 @@
 """Hand-written fakes of those whom the agent talks to: a witness, and a rank or launcher on the Unix socket."""
 
+import contextlib
 import http.server
 import json
 import queue
@@ -93,6 +94,7 @@ class FakeWitness:
 def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # one write an answer, as a real server does
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -115,10 +117,8 @@ def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
             pass
 
         def handle(self) -> None:
-            try:
+            with contextlib.suppress(OSError):
                 super().handle()
-            except OSError:
-                pass
 
     return Handler
 

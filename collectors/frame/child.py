@@ -1,0 +1,113 @@
+"""A child of the agent: runs the collectors of one group, each at its pace or when its source has news, and tells the agent.
+
+If a call does not return, only this process stands still: the agent has been told which call it is.
+"""
+
+import importlib
+import selectors
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from collectors.frame.pipe import Begun, Pipe, PipeError, Read, Spawn
+from collectors.frame.types import Collector, CollectorError, News, Note, NotSupported, Outcome, Readings
+
+#: A source that this node does not have is looked for again this often: devices come and go.
+LOOK_AGAIN_SECONDS = 30.0
+#: Signals of one reading; a collector that makes more has no flood gate, and the rest is lost.
+SIGNALS_MAX = 1_000
+#: After a reading by event the next one waits this long, so that a storm of events costs a bounded share of the processor.
+EVENT_PAUSE_SECONDS = 0.005
+
+
+class _PipeNote(Note):
+    def __init__(self, pipe: Pipe, collector: str) -> None:
+        self._pipe, self._collector = pipe, collector
+
+    def __call__(self, call: str, **subject: Any) -> None:
+        self._pipe.send(Begun(collector=self._collector, call=call, now=time.monotonic(), subject=subject))
+
+
+@dataclass
+class _Member:
+    collector: Collector
+    due: float = 0.0
+    descriptor: int | None = None
+    supported: bool = False
+    quiet_until: float = 0.0
+    failures: int = field(default=0)
+
+
+def run(pipe: Pipe, spawn: Spawn) -> None:
+    """A child's whole life; returns when the agent is gone."""
+    selector = selectors.DefaultSelector()
+    selector.register(pipe, selectors.EVENT_READ, None)
+    try:
+        members = [_Member(_build(name, target, spawn, pipe)) for name, target in spawn.collectors.items()]
+        while True:
+            timeout = max(0.0, min(member.due for member in members) - time.monotonic())
+            for key, _ in selector.select(timeout):
+                if key.data is None:
+                    _hear(pipe, members)
+                elif key.data.due > key.data.quiet_until:
+                    key.data.due = key.data.quiet_until
+            now = time.monotonic()
+            for member in members:
+                if member.due <= now:
+                    _turn(pipe, selector, member, now)
+    except PipeError:
+        return
+
+
+def _build(name: str, target: str, spawn: Spawn, pipe: Pipe) -> Collector:
+    module, _, attribute = target.partition(":")
+    kind = getattr(importlib.import_module(module), attribute)
+    collector: Collector = kind(spawn.place, _PipeNote(pipe, name))
+    return collector
+
+
+def _hear(pipe: Pipe, members: list[_Member]) -> None:
+    for news in pipe.receive()[0]:
+        if isinstance(news, News):
+            for member in members:
+                member.collector.told(news)
+
+
+def _turn(pipe: Pipe, selector: selectors.BaseSelector, member: _Member, now: float) -> None:
+    name = member.collector.name
+    pipe.send(Begun(collector=name, call="read", now=now))
+    outcome: Outcome | None = None
+    error = None
+    try:
+        outcome = member.collector.supported() if not member.supported else None
+        member.supported = outcome is None
+        if outcome is None:
+            outcome = member.collector.read(now)
+    except CollectorError as wrong:
+        error = str(wrong)
+    except PipeError:
+        raise
+    except Exception as wrong:
+        error = f"failed: {wrong!r}"
+    if isinstance(outcome, NotSupported):
+        member.supported = False
+    if isinstance(outcome, Readings) and len(outcome.signals) > SIGNALS_MAX:
+        outcome = Readings(signals=outcome.signals[:SIGNALS_MAX], samples=outcome.samples)
+    done = time.monotonic()
+    pipe.send(Read(collector=name, seconds=done - now, now=done, outcome=outcome, error=error and error[:300]))
+    _plan(selector, member, done, healthy=error is None)
+
+
+def _plan(selector: selectors.BaseSelector, member: _Member, now: float, *, healthy: bool) -> None:
+    """When to read again; a source that fails is not watched until its next turn, or it would keep us busy."""
+    pace = member.collector.interval_seconds if member.supported else LOOK_AGAIN_SECONDS
+    member.due = now + pace
+    member.quiet_until = now + EVENT_PAUSE_SECONDS
+    wanted = member.collector.fileno() if healthy and member.supported else None
+    if wanted == member.descriptor:
+        return
+    if member.descriptor is not None:
+        selector.unregister(member.descriptor)
+    if wanted is not None:
+        selector.register(wanted, selectors.EVENT_READ, member)
+    member.descriptor = wanted

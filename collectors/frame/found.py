@@ -1,0 +1,59 @@
+"""Which collectors there are: the entry points of `outrider.collectors`, less those that the configuration switches off."""
+
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from collectors.frame.types import Collector, Place
+from outrider.config.collectors import CollectorsSection
+from outrider.config.fleet import FleetSection
+from outrider.config.site import Config
+from outrider.errors import InputError
+
+
+@dataclass
+class Found:
+    """`kinds`: name -> class. `targets`: name -> `module:class`, from which a child builds it. `off`: switched off."""
+
+    kinds: dict[str, type[Collector]] = field(default_factory=dict)
+    targets: dict[str, str] = field(default_factory=dict)
+    off: list[str] = field(default_factory=list)
+
+
+def find_collectors(switches: dict[str, bool]) -> Found:
+    """All collectors that may run.
+
+    Args:
+        switches: name -> on or off, from `[agent] collectors`.
+
+    Raises:
+        InputError: a switch names no collector, or a collector cannot be loaded.
+    """
+    points = {point.name: point for point in entry_points(group="outrider.collectors")}
+    if strange := sorted(set(switches) - set(points)):
+        known = ", ".join(sorted(points)) or "none"
+        raise InputError(f"no collector {', '.join(strange)} (known: {known})", key="agent.collectors")
+    found = Found()
+    for name, point in sorted(points.items()):
+        if not switches.get(name, True):
+            found.off.append(name)
+            continue
+        try:
+            found.kinds[name] = point.load()
+        except ImportError as error:
+            raise InputError(f"collector {name} cannot be loaded: {error}", key="agent.collectors") from None
+        found.targets[name] = point.value
+    return found
+
+
+def make_place(config: Config, node: str, boot: str, state_dir: Path) -> Place:
+    """Where the collectors of a node run."""
+    entry = next((one for one in config.get(FleetSection).nodes if one.node == node), None)
+    return Place(
+        node=node,
+        boot=boot,
+        state_dir=str(state_dir),
+        section=config.get(CollectorsSection),
+        gpus=entry.gpus if entry else 0,
+        nics=entry.nics if entry else {},
+    )

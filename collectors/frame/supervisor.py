@@ -1,0 +1,307 @@
+"""Keeps the collectors' children: starts them, hears their readings, tells of calls that do not return, and replaces the dead.
+
+A child that is stuck is left alone until its call returns (or is killed, where its collector says that this harms nothing), and
+there is no second child of that group meanwhile: calls on a broken device do not pile up. Its series leave the metrics page.
+"""
+
+import os
+import signal as signals
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from collectors.agent.loop import Loop
+from collectors.agent.metrics import Family, family
+from collectors.frame.nursery import nursery_pipe, start_nursery
+from collectors.frame.pipe import Begun, Exited, FromChild, Pipe, PipeError, Read, Spawn, Spawned
+from collectors.frame.types import Collector, News, NoData, NotSupported, Place, Readings, Sample
+from outrider.metrics import METRICS
+from outrider.signals import Signal
+
+#: Pace at which stuck calls are looked for; with a deadline of 9 s at most they are told within 10.
+CHECK_SECONDS = 0.5
+#: A call that stays stuck is told again this often, with its age.
+STUCK_AGAIN_SECONDS = 30.0
+#: First and longest wait before a lost child is replaced.
+BACKOFF_SECONDS = (1.0, 60.0)
+#: Samples older than this many intervals are dead and leave the page.
+AGE_INTERVALS = 3.0
+#: Samples of one collector on the page: 16 GPUs with 100 values each are 1,600.
+SAMPLES_MAX = 5_000
+
+
+@dataclass
+class CollectorState:
+    """What is known of one collector."""
+
+    kind: type[Collector]
+    supported: bool | None = None
+    success: bool | None = None
+    reason: str = "not read yet"
+    seconds: float = 0.0
+    good_at: float | None = None
+    errors: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    last_signals: list[Signal] = field(default_factory=list)
+
+
+@dataclass
+class _Child:
+    number: int
+    names: list[str]
+    pipe: Pipe | None = None
+    pid: int = 0
+    busy: Begun | None = None
+    told_at: float | None = None
+    back_at: float = 0.0
+    backoff: float = BACKOFF_SECONDS[0]
+    starts: int = 0
+
+
+class Supervisor:
+    """Runs in the agent's loop.
+
+    Args:
+        loop: where it runs.
+        nursery: the agent's end of the nursery's socket.
+        kinds: the collectors to run, by name.
+        targets: name -> `module:class`, for the children.
+        place: where they run; `state_dir` is completed by the collector's name.
+        emit: takes each signal.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        nursery: socket.socket,
+        kinds: dict[str, type[Collector]],
+        targets: dict[str, str],
+        place: Place,
+        emit: Callable[[Signal], Any],
+    ) -> None:
+        self._loop, self._targets, self._place, self._emit = loop, targets, place, emit
+        self._nursery = nursery_pipe(nursery)
+        self.states = {name: CollectorState(kind) for name, kind in kinds.items()}
+        groups: dict[str, list[str]] = {}
+        for name, kind in kinds.items():
+            groups.setdefault(kind.group or name, []).append(name)
+        self._children = [_Child(number, names) for number, names in enumerate(groups.values())]
+        self._news = News()
+        self.restarts = self.nurseries = 0
+        self.on_read: Callable[[Read], None] = lambda read: None
+
+    def begin(self) -> None:
+        """Starts the children and the watch over them."""
+        self._loop.watch(self._nursery, self._hear_nursery)
+        self._loop.every(CHECK_SECONDS, self.check)
+
+    def tell(self, news: News) -> None:
+        """Tells every collector of the local ranks."""
+        self._news = news
+        for child in self._children:
+            self._send_news(child)
+
+    def close(self) -> None:
+        """Lets the children go: they end by themselves when they see that nobody listens."""
+        for child in self._children:
+            if child.pipe is not None:
+                self._let_go(child)
+        self._loop.unwatch(self._nursery)
+        self._nursery.close()
+
+    def check(self) -> None:
+        """Starts what is due, and tells of calls that do not return."""
+        now = self._loop.clock.monotonic()
+        for child in self._children:
+            if child.pipe is None and child.pid and not _alive(child.pid):
+                self._lost(child, "its process is gone")
+            if child.pipe is None and not child.pid and now >= child.back_at:
+                self._spawn(child, now)
+            elif child.busy is not None:
+                self._watch_call(child, child.busy, now)
+
+    def _spawn(self, child: _Child, now: float) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        spawn = Spawn(child=child.number, collectors={name: self._targets[name] for name in child.names}, place=self._place)
+        try:
+            self._nursery.send(spawn, [theirs.fileno()])
+        except PipeError:
+            ours.close()
+            self._new_nursery()
+            child.back_at = now + child.backoff
+            return
+        finally:
+            theirs.close()
+        child.starts += 1
+        self.restarts += child.starts > 1
+        child.busy, child.told_at = None, None
+        child.pipe = Pipe(ours, FromChild)
+        self._loop.watch(child.pipe, lambda: self._hear(child))
+        self._send_news(child)
+
+    def _new_nursery(self) -> None:
+        """The nursery is lost: its children go on, but nobody reaps them for us any more."""
+        self._loop.unwatch(self._nursery)
+        self._nursery.close()
+        self._nursery = nursery_pipe(start_nursery())
+        self._loop.watch(self._nursery, self._hear_nursery)
+        self.nurseries += 1
+
+    def _hear_nursery(self) -> None:
+        try:
+            messages, _ = self._nursery.receive()
+        except PipeError:
+            self._new_nursery()
+            return
+        for message in messages:
+            child = self._children[message.child]
+            if isinstance(message, Spawned):
+                child.pid = message.pid
+            elif isinstance(message, Exited):
+                self._lost(child, f"its process ended with {message.code}")
+
+    def _hear(self, child: _Child) -> None:
+        if child.pipe is None:
+            return
+        try:
+            messages, _ = child.pipe.receive()
+        except PipeError:
+            self._let_go(child)  # its end is told by the nursery
+            return
+        for message in messages:
+            if isinstance(message, Begun):
+                self._returned(child)
+                child.busy = message
+            else:
+                self._returned(child)
+                child.busy = None
+                child.backoff = BACKOFF_SECONDS[0]
+                self._take(message)
+
+    def _take(self, read: Read) -> None:
+        state = self.states.get(read.collector)
+        if state is None:
+            return
+        state.seconds = read.seconds
+        match read.outcome:
+            case Readings(signals=found, samples=samples):
+                state.supported, state.success, state.reason, state.good_at = True, True, "", read.now
+                if samples is not None:
+                    state.samples = [sample for sample in samples if sample.name in METRICS][:SAMPLES_MAX]
+                if found:
+                    state.last_signals = found
+                for one in found:
+                    self._emit(one)
+            case NoData(reason=reason):
+                state.supported, state.success, state.reason, state.good_at = True, True, reason, read.now
+                state.samples = []
+            case NotSupported(reason=reason):
+                state.supported, state.success, state.reason = False, None, reason
+                state.samples = []
+            case None:
+                state.supported, state.success, state.reason = True, False, read.error or "failed"
+                state.errors += 1
+                state.samples = []
+        self.on_read(read)
+
+    def _watch_call(self, child: _Child, busy: Begun, now: float) -> None:
+        kind, age = self.states[busy.collector].kind, now - busy.now
+        if age < kind.deadline_seconds:
+            return
+        if child.told_at is None or now - child.told_at >= STUCK_AGAIN_SECONDS:
+            child.told_at = now
+            for name in child.names:
+                state = self.states[name]
+                state.success, state.samples, state.reason = False, [], f"{busy.collector}: {busy.call} does not return"
+            self._tell_call(busy, age, now, returned=False)
+        if kind.kill_safe and age > 2 * kind.deadline_seconds and child.pid > 0:
+            self._kill(child)
+
+    def _returned(self, child: _Child) -> None:
+        if child.told_at is not None and child.busy is not None:
+            now = self._loop.clock.monotonic()
+            self._tell_call(child.busy, now - child.busy.now, now, returned=True)
+            child.told_at = None
+
+    def _tell_call(self, busy: Begun, age: float, now: float, *, returned: bool) -> None:
+        data = {"call": busy.call, "collector": busy.collector, "returned": returned}
+        subject = {key: value for key, value in busy.subject.items() if key in Signal.__struct_fields__}
+        self._emit(
+            Signal(t=now, kind="driver_call", node=self._place.node, source="agent", value=round(age, 3), data=data, **subject)
+        )
+
+    def _kill(self, child: _Child) -> None:
+        try:
+            os.kill(child.pid, signals.SIGKILL)  # our own child's child, not reaped by anybody but the nursery
+        except ProcessLookupError:
+            return
+
+    def _lost(self, child: _Child, why: str) -> None:
+        """The process or its socket is gone: a new one comes after a pause that grows."""
+        self._returned(child)
+        self._let_go(child)
+        child.pid, child.busy = 0, None
+        child.back_at = self._loop.clock.monotonic() + child.backoff
+        child.backoff = min(2 * child.backoff, BACKOFF_SECONDS[1])
+        for name in child.names:
+            state = self.states[name]
+            if state.success is not False:
+                state.success, state.reason, state.errors = False, why, state.errors + 1
+            state.samples = []
+
+    def _let_go(self, child: _Child) -> None:
+        if child.pipe is not None:
+            self._loop.unwatch(child.pipe)
+            child.pipe.close()
+            child.pipe = None
+
+    def _send_news(self, child: _Child) -> None:
+        if child.pipe is None or child.told_at is not None:
+            return
+        try:
+            child.pipe.send(self._news)
+        except PipeError:
+            self._let_go(child)
+
+    def families(self) -> Iterable[Family]:
+        """The collectors' own health, and their samples."""
+        now, node = self._loop.clock.monotonic(), self._place.node
+        health: dict[str, list[tuple[dict[str, str], float]]] = {}
+        readings: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for name, state in self.states.items():
+            labels = {"node": node, "collector": name}
+            self._add_health(health, labels, state, now)
+            if state.good_at is None or now - state.good_at > max(60.0, AGE_INTERVALS * state.kind.interval_seconds):
+                continue
+            for sample in state.samples:
+                readings.setdefault(sample.name, []).append(({"node": node, **sample.labels}, sample.value))
+        for metric_name, samples in (*health.items(), *readings.items()):
+            yield family(metric_name, samples)
+
+    @staticmethod
+    def _add_health(
+        health: dict[str, list[tuple[dict[str, str], float]]], labels: dict[str, str], state: CollectorState, now: float
+    ) -> None:
+        def add(name: str, value: float) -> None:
+            health.setdefault(f"outrider_collector_{name}", []).append((labels, value))
+
+        add("errors_total", state.errors)
+        if state.supported is not None:
+            add("supported", float(state.supported))
+        if state.success is not None:
+            add("success", float(state.success))
+            add("duration_seconds", state.seconds)
+        if state.good_at is not None:
+            add("age_seconds", now - state.good_at)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,100 @@
+"""What the agent's page exposes: its own health and the collectors' readings. `outrider.metrics` takes these rows into its table.
+
+Labels: `gpu` is the driver's index, `pci` the bus address, `counter` and `kind` a word of a fixed list. `node` stands on all.
+"""
+
+from typing import Final
+
+#: name, type, labels, help.
+AGENT_METRICS: Final[tuple[tuple[str, str, tuple[str, ...], str], ...]] = (
+    # The agent itself.
+    ("outrider_agent_heartbeats_total", "counter", ("node",), "Heartbeats made."),
+    ("outrider_agent_heartbeats_unsent_total", "counter", ("node",), "Datagrams that the kernel did not take."),
+    ("outrider_agent_probes_answered_total", "counter", ("node",), "Nonces answered."),
+    ("outrider_agent_datagrams_strange_total", "counter", ("node",), "Datagrams at the agent's port that were no question."),
+    ("outrider_agent_orders_repeated_total", "counter", ("node",), "Orders heard again from another witness."),
+    ("outrider_agent_orders_stale_total", "counter", ("node",), "Orders dropped because their fence is old."),
+    ("outrider_agent_commands_total", "counter", ("node",), "Words given to local ranks."),
+    ("outrider_agent_signals_dropped_total", "counter", ("node",), "Signals lost because memory and disk were full."),
+    ("outrider_agent_spool_errors_total", "counter", ("node",), "Failed writes of the spool."),
+    ("outrider_agent_spool_bytes", "gauge", ("node",), "Signals on disk."),
+    ("outrider_agent_socket_refusals_total", "counter", ("node",), "Callers turned away at the socket."),
+    ("outrider_agent_socket_bad_lines_total", "counter", ("node",), "Lines on the socket that made no sense."),
+    ("outrider_agent_events_dropped_total", "counter", ("node",), "Events of ranks above their rate."),
+    ("outrider_agent_failures_total", "counter", ("node",), "Callbacks of the agent that raised."),
+    ("outrider_agent_lag_seconds", "gauge", ("node",), "How late the agent's loop is."),
+    ("outrider_agent_slots", "gauge", ("node",), "Slots with memory on this node."),
+    ("outrider_agent_child_restarts_total", "counter", ("node",), "Children of collectors that had to be replaced."),
+    ("outrider_agent_witness_up", "gauge", ("node", "witness"), "1 if the latest exchange with the witness went well."),
+    ("outrider_agent_witness_errors_total", "counter", ("node", "witness"), "Exchanges that failed."),
+    ("outrider_agent_signals_sent_total", "counter", ("node", "witness"), "Signals that the witness acknowledged."),
+    ("outrider_agent_signals_sent_bytes_total", "counter", ("node", "witness"), "Bytes of those signals."),
+    ("outrider_agent_signals_refused_total", "counter", ("node", "witness"), "Signals that the witness will never take."),
+    ("outrider_agent_signals_waiting", "gauge", ("node", "witness"), "Signals not yet acknowledged."),
+    # Every collector.
+    ("outrider_collector_supported", "gauge", ("node", "collector"), "1 where the node has the collector's source, else 0."),
+    ("outrider_collector_duration_seconds", "gauge", ("node", "collector"), "How long the last reading took."),
+    ("outrider_collector_errors_total", "counter", ("node", "collector"), "Readings that failed."),
+    # Kernel log.
+    ("outrider_kernel_log_lines_total", "counter", ("node",), "Records read from the kernel log."),
+    ("outrider_kernel_log_gaps_total", "counter", ("node",), "Records that the kernel overwrote before they were read."),
+    ("outrider_kernel_log_suppressed_total", "counter", ("node",), "Signals held back by the flood gate; counted, not sent."),
+    ("outrider_kernel_events_total", "counter", ("node", "event"), "Kernel messages that matter, by kind of event."),
+    ("outrider_gpu_xid_errors_total", "counter", ("node", "pci", "xid"), "Xid messages of the GPU driver."),
+    ("outrider_nvswitch_sxid_errors_total", "counter", ("node", "pci", "sxid"), "SXid messages of an NVSwitch."),
+    # Host.
+    ("outrider_host_pressure_seconds_total", "counter", ("node", "resource", "kind"), "Time in which tasks waited (PSI)."),
+    ("outrider_host_load", "gauge", ("node",), "Load average over one minute."),
+    ("outrider_host_memory_bytes", "gauge", ("node", "kind"), "Memory: total, available, swap_total, swap_free."),
+    ("outrider_host_oom_kills_total", "counter", ("node",), "Processes that the kernel killed for memory since boot."),
+    ("outrider_host_edac_errors_total", "counter", ("node", "controller", "kind"), "Memory errors: corrected, uncorrected."),
+    ("outrider_host_clock_synchronized", "gauge", ("node",), "1 if the kernel says that the clock is synchronised."),
+    ("outrider_host_clock_error_seconds", "gauge", ("node",), "Largest error of the clock by the kernel's estimate."),
+    ("outrider_host_disk_free_ratio", "gauge", ("node", "mount"), "Free share of a local file system (0 to 1)."),
+    ("outrider_host_nvme_wear_ratio", "gauge", ("node", "device"), "Used share of an NVMe disk's life."),
+    ("outrider_host_nvme_critical", "gauge", ("node", "device"), "Bits of an NVMe disk's critical warning; 0 is fine."),
+    ("outrider_host_boot_seconds", "gauge", ("node",), "Time since boot."),
+    # Processes.
+    ("outrider_rank_processes", "gauge", ("node", "state"), "Processes of local ranks: running, disk, stopped, zombie, gone."),
+    # Ports.
+    ("outrider_port_up", "gauge", ("node", "nic", "port"), "1 if the port is active."),
+    ("outrider_port_rate_bits_per_second", "gauge", ("node", "nic", "port"), "Rate that the port runs at."),
+    ("outrider_port_counter_total", "counter", ("node", "nic", "port", "counter"), "Counters of the port, by the kernel's names."),
+    ("outrider_port_carrier_changes_total", "counter", ("node", "nic"), "Changes of a network interface's carrier."),
+    ("outrider_port_counter_resets_total", "counter", ("node", "nic"), "Counters that went backwards (reset or wrapped)."),
+    # Storage.
+    ("outrider_storage_probe_seconds", "gauge", ("node", "mount"), "How long the last good probe of the mount took."),
+    ("outrider_storage_probe_ok", "gauge", ("node", "mount"), "1 if the last probe came back in time and without error."),
+    # GPUs, by NVML.
+    ("outrider_gpus", "gauge", ("node",), "GPUs that the driver shows."),
+    ("outrider_gpus_expected", "gauge", ("node",), "GPUs that the node should have."),
+    ("outrider_gpu_temperature_celsius", "gauge", ("node", "gpu", "uuid"), "Temperature of the GPU."),
+    ("outrider_gpu_power_watts", "gauge", ("node", "gpu", "uuid"), "Power drawn."),
+    ("outrider_gpu_power_limit_watts", "gauge", ("node", "gpu", "uuid"), "Power limit in force."),
+    ("outrider_gpu_utilization_ratio", "gauge", ("node", "gpu", "uuid"), "Share of time with a kernel on the GPU."),
+    ("outrider_gpu_memory_used_bytes", "gauge", ("node", "gpu", "uuid"), "Memory in use."),
+    ("outrider_gpu_memory_bytes", "gauge", ("node", "gpu", "uuid"), "Memory in all."),
+    ("outrider_gpu_sm_clock_hertz", "gauge", ("node", "gpu", "uuid"), "Clock of the multiprocessors."),
+    ("outrider_gpu_sm_clock_max_hertz", "gauge", ("node", "gpu", "uuid"), "Highest clock of the multiprocessors."),
+    ("outrider_gpu_throttled", "gauge", ("node", "gpu", "uuid", "reason"), "1 while the reason holds the clock back."),
+    ("outrider_gpu_ecc_errors_total", "counter", ("node", "gpu", "uuid", "kind", "where"), "ECC errors since driver load."),
+    ("outrider_gpu_ecc_errors_lifetime_total", "counter", ("node", "gpu", "uuid", "kind", "where"), "ECC errors of its life."),
+    ("outrider_gpu_remapped_rows", "gauge", ("node", "gpu", "uuid", "kind"), "Rows: corrected, uncorrected; pending, failed."),
+    ("outrider_gpu_retired_pages", "gauge", ("node", "gpu", "uuid", "kind"), "Pages taken out of use: single_bit, double_bit."),
+    ("outrider_gpu_nvlink_errors_total", "counter", ("node", "gpu", "uuid", "kind"), "NVLink errors: replay, recovery, crc."),
+    ("outrider_gpu_nvlinks_down", "gauge", ("node", "gpu", "uuid"), "NVLinks that are not active."),
+    ("outrider_gpu_pcie_replays_total", "counter", ("node", "gpu", "uuid"), "PCIe replays."),
+    ("outrider_gpu_pcie_width", "gauge", ("node", "gpu", "uuid"), "PCIe lanes in use."),
+    ("outrider_gpu_pcie_width_max", "gauge", ("node", "gpu", "uuid"), "PCIe lanes possible."),
+    ("outrider_gpu_pcie_generation", "gauge", ("node", "gpu", "uuid"), "PCIe generation in use."),
+    ("outrider_gpu_pcie_generation_max", "gauge", ("node", "gpu", "uuid"), "PCIe generation possible."),
+    ("outrider_gpu_recovery_action", "gauge", ("node", "gpu", "uuid"), "NVML's recovery action; 0 is none."),
+    ("outrider_gpu_fabric_state", "gauge", ("node", "gpu", "uuid"), "NVML's fabric state; 3 is complete."),
+    ("outrider_gpu_processes", "gauge", ("node", "gpu", "uuid"), "Processes that compute on the GPU."),
+    # Other sources.
+    ("outrider_dcgm_gpus", "gauge", ("node",), "GPUs on the page of dcgm-exporter."),
+    ("outrider_dcgm_series", "gauge", ("node",), "Series on the page of dcgm-exporter."),
+    ("outrider_rank_log_lines_total", "counter", ("node",), "Lines read from logs of ranks and trainers."),
+    ("outrider_rank_log_files", "gauge", ("node",), "Log files that are followed."),
+    ("outrider_rank_log_suppressed_total", "counter", ("node",), "Signals from logs held back by the flood gate."),
+)  # fmt: skip
