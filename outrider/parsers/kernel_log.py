@@ -123,6 +123,11 @@ class KernelLog:
         return Signal(t=0.0, kind="xid", pci=pci, value=79, data=data, text=message, source="kernel_log")
 
 
+def has_prefixes(head: str) -> bool:
+    """Whether a log's lines carry a prefix that says who wrote them; if not, it may be the bare text of `dmesg -t`."""
+    return any(split_record(line) is not None for line in head.splitlines()[:200])
+
+
 def lines_that_matter(block: str, first_line: int) -> Iterator[tuple[int, str]]:
     """The lines of a block that hold one of `LITERALS`, in order, with their numbers.
 
