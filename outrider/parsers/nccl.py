@@ -42,7 +42,9 @@ def _completion(data: dict[str, Any]) -> dict[str, Any]:
 
 _PEER: Final = r"(?P<peer>[\w.:-]{1,60}(?:<\d{1,5}>)?)"
 _COMPLETION: Final = (
-    r"Got completion from peer " + _PEER + r" with (?:error (?P<status>\d{1,3})|status=(?:(?P<status2>\d{1,3})|\w{1,40}\((?P<status3>\d{1,3})\)))"
+    r"Got completion from peer "
+    + _PEER
+    + r" with (?:error (?P<status>\d{1,3})|status=(?:(?P<status2>\d{1,3})|\w{1,40}\((?P<status3>\d{1,3})\)))"
     r"(?:.{0,160}?vendor[_ ]err[= ](?P<vendor>\d{1,6}))?"
     r"(?:.{0,80}?localGid (?P<local_gid>[0-9a-fA-F:.]{2,50}))?(?:.{0,10}?remoteGids?(?:: )?(?P<remote_gid>[0-9a-fA-F:.]{2,50}))?"
     r"(?:.{0,80}?hca (?P<nic>[\w.-]{1,40}))?"
@@ -51,7 +53,7 @@ _COMPLETION: Final = (
 NCCL_GATES: Final[Gates] = (
     gate("Got completion", rule("ib_completion", "from peer", _COMPLETION, fix=_completion)),
     gate(
-        "async ",
+        " async ",
         rule(
             "ib_async",
             "Got ",
@@ -61,34 +63,52 @@ NCCL_GATES: Final[Gates] = (
     ),
     gate("<0>", rule("address", "<0>", r"(?:Using|OOB) (?:\[\d{1,2}\])?[\w.-]{1,20}:\[?(?P<address>[\da-fA-F.:]{2,45}?)\]?<0>")),
     gate(
-        "NCCL ",
-        rule("ib_recovery", "Initiating recovery", r"Device (?P<device>\d{1,3}) marked as failed\. Initiating recovery\? (?P<answer>Yes|No)"),
-        rule("ib_recovery", "ecover", r"NET/IB.{0,200}?(?P<answer>recovered|[Rr]ecovery (?:succeeded|complete\w?|success\w{0,3}|failed))"),
+        "NCCL WARN",
+        rule(
+            "ib_recovery",
+            "Initiating recovery",
+            r"Device (?P<device>\d{1,3}) marked as failed\. Initiating recovery\? (?P<answer>Yes|No)",
+        ),
+        rule(
+            "ib_recovery",
+            "ecover",
+            r"NET/IB.{0,200}?(?P<answer>recovered|[Rr]ecovery (?:succeeded|complete\w?|success\w{0,3}|failed))",
+        ),
         rule("ib_call", "Call to ibv_", r"Call to (?P<call>ibv_\w{1,40}) failed with(?: error)? ?(?P<error>.{0,120})"),
         rule("ib_call", "ibv_", r"(?P<call>ibv_\w{1,40})(?:\(\))? failed with(?: error)? ?(?P<error>.{0,120})"),
         rule("code_mismatch", "posted incorrect receive info"),
         rule("code_mismatch", "collective mismatch error"),
         rule("peer_closed", "Connection closed by remote peer", r"Connection closed by remote peer " + _PEER),
         rule("peer_reset", "Call to ", r"Call to (?P<call>recv|send)(?: from| to)? " + _PEER + r" failed ?: ?(?P<error>.{0,80})"),
-        rule("peer_connect", "onnect", r"(?:Connect to|socketPollConnect to|connect to) " + _PEER + r" .{0,40}?(?:failed|exceeded|error|returned)(?P<error>.{0,80})"),
+        rule(
+            "peer_connect",
+            "onnect",
+            r"(?:Connect to|socketPollConnect to|connect to) "
+            + _PEER
+            + r" .{0,40}?(?:failed|exceeded|error|returned)(?P<error>.{0,80})",
+        ),
         rule("peer_connect", "exceeded error retry count"),
         rule("config_network", "no socket interface found"),
         rule("config_network", "No interface found in the same subnet"),
         rule("config_version", "version mismatch"),
         rule("local_peer_died", "Could not receive type from localRank", r"from localRank (?P<local_peer>-?\d{1,4})"),
-        rule("local_peer_died", "Failed to execute operation", r"Failed to execute operation \w{1,30} from rank (?P<local_peer>-?\d{1,7})"),
+        rule(
+            "local_peer_died",
+            "Failed to execute operation",
+            r"Failed to execute operation \w{1,30} from rank (?P<local_peer>-?\d{1,7})",
+        ),
         rule("local_peer_died", "Accept failed"),
         rule("cuda_error", "Cuda failure", r"Cuda failure (?:\d{1,4} )?'(?P<error>[^']{1,160})'"),
         rule("shm_full", "shared memory", r"(?:[Ee]rror|[Ff]ailed).{0,80}shared memory|shared memory.{0,80}(?:No space|failed)"),
         rule("nccl_warn", "NCCL WARN", r"NCCL WARN (?P<message>.{1,200})"),
     ),
-    gate(
-        "nccl",
-        rule("nccl_error", "Error", r"\bnccl(?P<code>RemoteError|SystemError|InternalError|UnhandledCudaError|InvalidUsage|InvalidArgument)\b"),
+    *(
+        gate("nccl" + code, rule("nccl_error", code, r"\bnccl(?P<code>" + code + r"\w{0,20})"))
+        for code in ("RemoteError", "SystemError", "InternalError", "UnhandledCudaError", "Invalid")
     ),
     gate(
         "remote process exited",
         rule("nccl_error", "remote process exited", r"(?P<code>remote process exited) or there was a network error"),
     ),
-    gate("unhandled ", rule("nccl_error", "unhandled ", r"unhandled (?P<code>cuda|system) error")),
+    gate("unhandled ", rule("nccl_error", " error", r"unhandled (?P<code>cuda|system) error")),
 )

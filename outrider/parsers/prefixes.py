@@ -109,7 +109,7 @@ _POD: Final = re.compile(r"^\[pod/([\w.-]{1,253})/[\w.-]{1,63}\]|^([a-z0-9][\w.-
 _POD_INDEX: Final = re.compile(r"-(?:worker|replica|node|rank)-(\d{1,6})(?:-[a-z0-9]{5})?$")
 _RAY: Final = re.compile(r"^\((?:[\w.:]{1,60}) pid=(\d{1,9})(?:, ip=([\d.]{7,15}))?\)")
 _NOT_HOSTS: Final = frozenset(
-    "info warning warn error debug critical fatal notice trace default trainer rank stdout stderr init train deepspeed".split()
+    ["info", "warning", "warn", "error", "debug", "critical", "fatal", "notice", "trace", "default", "trainer", "rank", "stdout", "stderr", "init", "train", "deepspeed"]
 )
 
 
@@ -129,9 +129,7 @@ def origin(line: str) -> Origin:
         rank = int(match[1])
     elif match := _RANK_BOTH.search(head):
         node, rank = match[1] if not _is_word(match[1]) else node, int(match[2])
-    elif match := _RANK_WORD.match(head):
-        rank = int(match[1])
-    elif match := _SLURM_LABEL.match(head):
+    elif (match := _RANK_WORD.match(head)) or (match := _SLURM_LABEL.match(head)):
         rank = int(match[1])
     if match := _LOCAL_TAG.match(head):
         local = int(match[1]) if not match[0].startswith("[rank") else None

@@ -16,9 +16,7 @@ from outrider.parsers.train_log_torch import TORCH_GATES
 from outrider.signals import Signal
 
 #: The order matters where a line fits several: what names a cause comes before what only tells that something fell.
-GATES: Final[Gates] = (
-    RERUN_GATES + CUDA_GATES + TORCH_GATES + NCCL_GATES + SCHEDULER_GATES + ERROR_GATES + NAN_GATES + LIFE_GATES
-)
+GATES: Final[Gates] = RERUN_GATES + CUDA_GATES + TORCH_GATES + NCCL_GATES + SCHEDULER_GATES + ERROR_GATES + NAN_GATES + LIFE_GATES
 
 #: A line that has one of these may be a step line; it is read by `parse_step` before the rules.
 _STEP_WORDS: Final = ("loss", "Loss", "grad", "iteration", "LOSS")

@@ -22,7 +22,8 @@ _SECONDARY_TEXTS: Final = (
     "DataLoader worker (pid(s)", "Caught signal", "terminated with the following error", "died with <Signals.SIG",
 )  # fmt: skip
 _DATA_TEXT: Final = re.compile(
-    r"\b(?:data ?(?:set|loader|batch)?|batch|shard|sample|token(?:izer|s)?|jsonl?|parquet|tar|webdataset|arrow|record|decode)\b", re.IGNORECASE
+    r"\b(?:data ?(?:set|loader|batch)?|batch|shard|sample|token(?:izer|s)?|jsonl?|parquet|tar|webdataset|arrow|record|decode)\b",
+    re.IGNORECASE,
 )
 _STORAGE_TEXT: Final = re.compile(
     r"(?P<errno>No space left on device|Disk quota exceeded|Stale (?:NFS )?file handle|Input/output error|Transport endpoint is not connected|"
@@ -72,37 +73,75 @@ _WAITED: Final = (
 _CUDA: Final[Gates] = (
     gate(
         "out of memory",
-        rule("cuda_oom", "CUDA", r"CUDA (?:out of memory|error: out of memory)(?:\. Tried to allocate (?P<tried>[\d.]{1,12} \w{1,6})[. (]{1,3}GPU (?P<gpu>\d{1,3}))?"),
+        rule(
+            "cuda_oom",
+            "CUDA",
+            r"CUDA (?:out of memory|error: out of memory)(?:\. Tried to allocate (?P<tried>[\d.]{1,12} \w{1,6})[. (]{1,3}GPU (?P<gpu>\d{1,3}))?",
+        ),
         rule("cuda_oom", "cudaErrorMemoryAllocation"),
         rule("cuda_oom", "OutOfMemoryError"),
         rule("cuda_error", "Cuda failure", r"Cuda failure (?:\d{1,4} )?'(?P<error>out of memory)'"),
     ),
     gate("OutOfMemoryError", rule("cuda_oom", "OutOfMemoryError", r"OutOfMemoryError: CUDA|OutOfMemoryError: HIP")),
     gate(
-        "CUDA",
+        "CUDA error",
         rule("cuda_error", "CUDA error", r"CUDA error(?: \d{1,4})?: (?!out of memory)(?P<error>[^\n]{3,160})"),
-        rule("cuda_error", "CUDNN_STATUS_", r"(?P<error>CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)\w{0,40})"),
-        rule("cuda_error", "CUBLAS_STATUS_", r"(?P<error>CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR|NOT_INITIALIZED|ALLOC_FAILED))"),
-        rule("cuda_error", "CUDA driver", r"(?P<error>CUDA driver (?:initialization failed|error|version is insufficient)[^\n]{0,80})"),
-        rule("cuda_error", "capable device", r"(?P<error>No CUDA-capable device is detected|no CUDA-capable device is detected|No CUDA GPUs are available)"),
     ),
+    gate(
+        "CUDNN_STATUS_",
+        rule("cuda_error", "CUDNN_STATUS_", r"(?P<error>CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)\w{0,40})"),
+    ),
+    gate(
+        "CUDA driver ",
+        rule(
+            "cuda_error",
+            "CUDA driver",
+            r"(?P<error>CUDA driver (?:initialization failed|error|version is insufficient)[^\n]{0,80})",
+        ),
+    ),
+    gate("CUDA-capable device", rule("cuda_error", "is detected", r"(?P<error>[Nn]o CUDA-capable device is detected)")),
     gate("No CUDA GPUs", rule("cuda_error", "are available", r"(?P<error>No CUDA GPUs are available)")),
-    gate("CUBLAS", rule("cuda_error", "CUBLAS_STATUS_", r"(?P<error>CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|ALLOC_FAILED))")),
-    gate("cudaError", rule("cuda_error", "cudaError", r"(?P<error>cudaError(?:ECC\w{0,20}|Illegal\w{0,20}|LaunchFailure|Assert|LaunchTimeout|NvlinkUncorrectable|\w{0,20}Nvlink\w{0,20}|DevicesUnavailable|NoDevice|HardwareStackError|ContainedError|SystemNotReady))")),
-    gate("Assertion `", rule("device_assert", "failed", r"(?:block: \[[\d,]{1,30}\], thread: \[[\d,]{1,30}\] )?Assertion `(?P<message>[^`]{1,200}?)` failed")),
+    gate(
+        "CUBLAS_STATUS_",
+        rule(
+            "cuda_error",
+            "CUBLAS_STATUS_",
+            r"(?P<error>CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|ALLOC_FAILED))",
+        ),
+    ),
+    gate(
+        "cudaError",
+        rule(
+            "cuda_error",
+            "cudaError",
+            r"(?P<error>cudaError(?:ECC\w{0,20}|Illegal\w{0,20}|LaunchFailure|Assert|LaunchTimeout|NvlinkUncorrectable|\w{0,20}Nvlink\w{0,20}|DevicesUnavailable|NoDevice|HardwareStackError|ContainedError|SystemNotReady))",
+        ),
+    ),
+    gate(
+        "Assertion `",
+        rule(
+            "device_assert",
+            "failed",
+            r"(?:block: \[[\d,]{1,30}\], thread: \[[\d,]{1,30}\] )?Assertion `(?P<message>[^`]{1,200}?)` failed",
+        ),
+    ),
 )
 
 _LOADER: Final[Gates] = (
     gate(
         "DataLoader",
-        rule("loader_killed", "is killed by signal", r"DataLoader worker \(pid (?P<worker_pid>\d{1,9})\) is killed by signal: (?P<signal>[\w ]{1,30})"),
+        rule(
+            "loader_killed",
+            "is killed by signal",
+            r"DataLoader worker \(pid (?P<worker_pid>\d{1,9})\) is killed by signal: (?P<signal>[\w ]{1,30})",
+        ),
         rule("loader_exited", "exited unexpectedly", r"DataLoader worker \(pid(?:\(s\))? (?P<worker_pid>\d{1,9})"),
         rule("loader_stall", "timed out after", r"DataLoader timed out after (?P<seconds>\d{1,6}) seconds", fix=_stall),
     ),
     gate("Pin memory thread", rule("loader_exited", "exited unexpectedly")),
     *(
         gate(word, rule("loader_stall", word, _WAITED, flags=re.IGNORECASE, fix=_stall))
-        for word in ("oader", "prefetch", "dataset", "next batch", "data wait", "data fetch", "shard", "Batch ", "batch ")
+        for word in ("oader", "prefetch", "dataset", "atch ", "data wait", "data fetch", "data load", " shard")
     ),
 )
 
@@ -113,7 +152,9 @@ _PROCESS: Final[Gates] = (
     gate("insufficient shared memory", rule("bus_error", "insufficient shared memory")),
     gate("Fatal Python error", rule("segfault", "Fatal Python error", r"Fatal Python error: (?P<message>.{1,80})")),
     gate("core dumped", rule("abort", "core dumped")),
-    gate("corrupted ", rule("segfault", "corrupted ", r"(?:malloc\(\)|free\(\)|double free|corrupted size|corrupted double-linked)")),
+    gate(
+        "corrupted ", rule("segfault", "corrupted ", r"(?:malloc\(\)|free\(\)|double free|corrupted size|corrupted double-linked)")
+    ),
     gate("Killed", rule("killed", "Killed", r"(?:^|[\s:\]])Killed(?:\s*$|\s+(?:python|torchrun|\S{0,40}train))")),
     gate("bad_alloc", rule("host_oom", "std::bad_alloc")),
     gate("annot allocate memory", rule("host_oom", "annot allocate memory")),
@@ -121,9 +162,9 @@ _PROCESS: Final[Gates] = (
 
 _STORAGE: Final[Gates] = (
     *(
-        gate(word, rule("storage_error", word, r"(?P<errno>" + re.escape(word) + r")"))
+        gate(word, rule("storage_error", word, r"(?P<errno>" + {"file handle": r"Stale (?:NFS )?file handle"}.get(word, re.escape(word)) + r")"))
         for word in (
-            "No space left on device", "Disk quota exceeded", "Stale file handle", "Stale NFS file handle", "Input/output error",
+            "No space left on device", "Disk quota exceeded", "file handle", "Input/output error",
             "Transport endpoint is not connected", "Remote I/O error", "Read-only file system",
         )
     ),

@@ -7,32 +7,55 @@ A field that is absent is a value too: Megatron leaves the loss out when it is N
 import re
 from typing import Any, Final
 
-from outrider.parsers.train_log_rule import LINE_CHARS_MAX, Gates, Record, gate, make_record, rule
 from outrider.parsers.prefixes import plain
+from outrider.parsers.train_log_rule import Gates, Record, gate, make_record, rule
 
 _NUM: Final = r"(?P<v>[-+]?(?:nan(?![a-z])|inf(?:inity)?(?![a-z])|\d{1,18}(?:\.\d{0,18})?(?:e[-+]?\d{1,4})?))"
 _SEP: Final = r"['\"]?\s{0,3}(?:[:=]\s{0,12}|\s)['\"\[(]?"
 _I: Final = re.IGNORECASE
 
-_STEP: Final = re.compile(
-    r"(?<![\w./-])(?:iteration|global[_ ]step|current[_ ]step|trainer/global_step|step|iter|steps|it)['\"]?\s{0,3}[:=#]?\s{0,12}['\"]?(?P<v>\d{1,12})(?:\s{0,8}(?:/|of)\s{0,12}(?P<total>\d{1,12}))?",
-    _I,
+# What may follow a keyword, in lower case; the keyword itself is found by a plain search, which is much faster.
+_AFTER_STEP: Final = re.compile(
+    r"s?['\"]?\s{0,3}[:=#]?\s{0,12}['\"]?(?P<v>\d{1,12})(?![\d.]*[a-z])(?:\s{0,8}(?:/|of)\s{0,12}(?P<total>\d{1,12}))?"
 )
-_LOSS: Final = re.compile(
-    r"(?<![\w])(?:lm[ _]loss|reduced_train_loss|train(?:ing)?[_ /]loss(?:_step)?|loss/train/total|loss_metrics/global_avg_loss|total[_ ]loss|avg[_ ]loss|global_avg_loss|ce[_ ]loss|loss)"
-    + _SEP + _NUM,
-    _I,
-)  # fmt: skip
-_GRAD: Final = re.compile(r"(?<![\w])(?:global[_ ])?grad(?:ient)?s?[_ /]?norm" + _SEP + _NUM, _I)
-_LR: Final = re.compile(r"(?<![\w])(?:learning[_ ]rate|lr)" + _SEP + _NUM, _I)
-_SCALE: Final = re.compile(r"loss[_ ]scale" + _SEP + _NUM, _I)
-_SKIPPED: Final = re.compile(r"number of skipped iterations:\s{0,12}(?P<v>\d{1,9})")
-_NANS: Final = re.compile(r"number of nan iterations:\s{0,12}(?P<v>\d{1,9})")
-_TIME_MS: Final = re.compile(r"(?:elapsed time per iteration|iter(?:ation)?[ _]time|step[_ ]time|batch[_ ]time) ?\((?P<unit>ms|s)\)" + _SEP + _NUM, _I)
-_TIME: Final = re.compile(
-    r"(?<![\w])(?:train_step_timing in s|step[_ ]time|iter[_ ]time|time_per_step|step_s|time/step)" + _SEP + _NUM + r"\s?(?P<unit>ms|s)?", _I
+_AFTER_LOSS: Final = re.compile(r"(?:_step|/total|/global_avg_loss| value)?" + _SEP + _NUM)
+_AFTER: Final = re.compile(_SEP + _NUM)
+_AFTER_TIME: Final = re.compile(
+    r"(?: per (?:iteration|step))?(?: ?\((?P<unit>ms|s)\))?" + _SEP + _NUM + r"(?:\s?(?P<unit2>ms|s)\b)?"
 )
-_EVAL: Final = re.compile(r"\b(?:valid(?:ation)?|eval(?:uation)?|test|val)[_ /]", _I)
+#: Keywords before which these may stand: `lm loss`, `train_loss`, `global_step`; a letter before `loss` is another word.
+_STEP_KEYS: Final = ("iteration", "step", "iter")
+_TIME_KEYS: Final = ("elapsed time", "timing in s", "step_time", "step time", "iter time", "iter_time", "iteration time", "step_s")
+_EVAL: Final = re.compile(r"\b(?:valid(?:ation)?|eval(?:uation)?|test|val)[_ /]")
+#: Losses that are parts or other quantities (`aux_loss`, `load_balancing loss`, `stop_loss`) do not speak for the training loss.
+_LOSS_BEFORE: Final = re.compile(
+    r"(?:^|[^\w])(?:lm[ _]|reduced_train_|train(?:ing)?[_ /]|total[_ ]|avg[_ ]|global_avg_|ce[_ ]|loss/train/|loss_metrics/|mean[_ ])?$"
+)
+#: Occurrences of a keyword that are looked at in one line.
+_TRIES: Final = 8
+
+
+def _after(low: str, word: str, pattern: re.Pattern[str], *, whole: bool = True) -> re.Match[str] | None:
+    """The first place where `pattern` follows `word`; `whole`: no letter or digit may stand before the word."""
+    at = low.find(word)
+    for _ in range(_TRIES):
+        if at < 0:
+            return None
+        if (not whole or at == 0 or not low[at - 1].isalnum()) and (match := pattern.match(low, at + len(word))):
+            return match
+        at = low.find(word, at + 1)
+    return None
+
+
+def _loss(low: str) -> re.Match[str] | None:
+    at = low.find("loss")
+    for _ in range(_TRIES):
+        if at < 0:
+            return None
+        if (match := _AFTER_LOSS.match(low, at + 4)) and _LOSS_BEFORE.search(low, max(0, at - 24), at):
+            return match
+        at = low.find("loss", at + 1)
+    return None
 
 
 def parse_step(line: str, year: int) -> Record | None:
@@ -41,16 +64,17 @@ def parse_step(line: str, year: int) -> Record | None:
     A line is a step line if it has a step number and one of loss, gradient norm or step time, or if it is a metrics
     dictionary with a loss. NaN and infinity come as floats.
     """
-    line = plain(line[:LINE_CHARS_MAX])
-    step = _STEP.search(line)
-    loss = _LOSS.search(line) if "oss" in line or "OSS" in line else None
-    grad = _GRAD.search(line) if "rad" in line or "RAD" in line else None
-    if step is None and not (loss and "{" in line and ("learning_rate" in line or "epoch" in line or "grad_norm" in line)):
-        return None
-    data: dict[str, Any] = {}
-    seconds = _seconds(line)
+    line = plain(line)
+    low = line.lower()
+    loss = _loss(low)
+    grad = _after(low, "norm", _AFTER, whole=False) if "grad" in low else None
+    seconds = next((found for key in _TIME_KEYS if key in low and (found := _after(low, key, _AFTER_TIME, whole=False))), None)
     if loss is None and grad is None and seconds is None:
         return None
+    step = next((found for key in _STEP_KEYS if key in low and (found := _after(low, key, _AFTER_STEP))), None)
+    if step is None and not (loss and "{" in low and ("learning_rate" in low or "epoch" in low or "grad_norm" in low)):
+        return None
+    data: dict[str, Any] = {}
     if step:
         data["step"] = int(step["v"])
         if step["total"]:
@@ -58,27 +82,20 @@ def parse_step(line: str, year: int) -> Record | None:
     for key, match in (("loss", loss), ("grad_norm", grad)):
         if match:
             data[key] = float(match["v"])
-    if seconds is not None:
-        data["step_s"] = seconds
-    for key, pattern, literal in (("lr", _LR, "l"), ("scale", _SCALE, "scale"), ("skipped", _SKIPPED, "skipped"), ("nans", _NANS, "nan it")):
-        if literal in line and (match := pattern.search(line)):
+    if seconds:
+        data["step_s"] = float(seconds["v"]) / (1000 if "ms" in (seconds["unit"], seconds["unit2"]) else 1)
+    for key, word in (("lr", "learning rate"), ("lr", "learning_rate"), ("lr", "lr"), ("scale", "loss scale"), ("scale", "loss_scale"),
+                      ("skipped", "skipped iterations"), ("nans", "nan iterations")):  # fmt: skip
+        if key not in data and word in low and (match := _after(low, word, _AFTER)):
             data[key] = float(match["v"])
-    if loss is not None and _EVAL.search(line, 0, loss.end()):
+    if loss is not None and _EVAL.search(low, 0, loss.end()):
         data["eval"] = True
     return make_record("step", line, data, year)
 
 
-def _seconds(line: str) -> float | None:
-    if "time" not in line and "tim" not in line and "step_s" not in line:
-        return None
-    match = _TIME_MS.search(line) or _TIME.search(line)
-    if match is None:
-        return None
-    value = float(match["v"])
-    return value / 1000 if match["unit"] and match["unit"].lower() == "ms" else value
-
-
-_WHO: Final = r"(?:Rank (?P<rank>\d{1,7}), node (?P<node>[\w.-]{1,120}), device (?P<gpu>\d{1,3}), )?(?:iteration #(?P<step>\d{1,12}): )?"
+_WHO: Final = (
+    r"(?:Rank (?P<rank>\d{1,7}), node (?P<node>[\w.-]{1,120}), device (?P<gpu>\d{1,3}), )?(?:iteration #(?P<step>\d{1,12}): )?"
+)
 _RESULTS: Final = r"(?:.{0,80}?\((?P<result>.{1,120}?)\)\s*$)?"
 
 
@@ -94,15 +111,33 @@ RERUN_GATES: Final[Gates] = (
             "Unexpected result",
             r"Unexpected result (?P<result>\S{1,60}) on rank (?P<rank>\d{1,7}) at iteration #?(?P<step>\d{1,12})(?:.{0,60}?message='(?P<message>[^']{0,200}))?",
         ),
-        rule("rerun", "First rerun", _WHO + r"First rerun: unexpected result is not reproducible" + _RESULTS, fix=_rerun("transient")),
-        rule("rerun", "First rerun", _WHO + r"First rerun: unexpected result is reproducible" + _RESULTS, fix=_rerun("repeats_here")),
-        rule("rerun", "Second rerun", _WHO + r"Second rerun: unexpected result is not reproducible" + _RESULTS, fix=_rerun("persistent")),
+        rule(
+            "rerun", "First rerun", _WHO + r"First rerun: unexpected result is not reproducible" + _RESULTS, fix=_rerun("transient")
+        ),
+        rule(
+            "rerun", "First rerun", _WHO + r"First rerun: unexpected result is reproducible" + _RESULTS, fix=_rerun("repeats_here")
+        ),
+        rule(
+            "rerun",
+            "Second rerun",
+            _WHO + r"Second rerun: unexpected result is not reproducible" + _RESULTS,
+            fix=_rerun("persistent"),
+        ),
         rule("rerun", "Second rerun", _WHO + r"Second rerun: unexpected result is reproducible" + _RESULTS, fix=_rerun("correct")),
     ),
-    gate("Possible transient error", rule("rerun", "transient", _WHO + r"Possible transient error", fix=_rerun("transient"))),
-    gate("Possible persistent error", rule("rerun", "persistent", _WHO + r"Possible persistent error", fix=_rerun("persistent"))),
-    gate("Correct result (but", rule("rerun", "Correct result", _WHO + r"Correct result \(but possible [Aa]pplication error", fix=_rerun("correct"))),
-    gate("rerun on a different GPU", rule("rerun", "different GPU", _WHO + r"Need to rerun on a different GPU", fix=_rerun("repeats_here"))),
+    gate(
+        "Possible ",
+        rule("rerun", "transient error", _WHO + r"Possible transient error", fix=_rerun("transient")),
+        rule("rerun", "persistent error", _WHO + r"Possible persistent error", fix=_rerun("persistent")),
+    ),
+    gate(
+        "Correct result (but",
+        rule("rerun", "Correct result", _WHO + r"Correct result \(but possible [Aa]pplication error", fix=_rerun("correct")),
+    ),
+    gate(
+        "rerun on a different GPU",
+        rule("rerun", "different GPU", _WHO + r"Need to rerun on a different GPU", fix=_rerun("repeats_here")),
+    ),
     gate("rescheduled on the same GPU", rule("rerun_same_gpu", "rescheduled on the same GPU")),
     gate(
         "found ",
@@ -118,10 +153,13 @@ RERUN_GATES: Final[Gates] = (
 NAN_GATES: Final[Gates] = (
     gate(
         "OVERFLOW!",
-        rule("overflow", "OVERFLOW!", r"OVERFLOW! Rank (?P<rank>\d{1,7}) Skipping step\.(?:.{0,40}?loss scale: (?P<scale>[\d.]{1,20}))?(?:.{0,40}?[Rr]educing to (?P<next_scale>[\d.]{1,20}))?"),
+        rule(
+            "overflow",
+            "OVERFLOW!",
+            r"OVERFLOW! Rank (?P<rank>\d{1,7}) Skipping step\.(?:.{0,40}?loss scale: (?P<scale>[\d.]{1,20}))?(?:.{0,40}?[Rr]educing to (?P<next_scale>[\d.]{1,20}))?",
+        ),
     ),
-    gate("loss scale already at minimum", rule("scale_minimum", "loss scale already at minimum")),
-    gate("minimum loss scale reached", rule("scale_minimum", "minimum loss scale reached")),
+    gate("loss scale", rule("scale_minimum", "inimum", r"loss scale already at minimum|[Mm]inimum loss scale reached")),
     *(
         gate(
             word,
@@ -134,23 +172,57 @@ NAN_GATES: Final[Gates] = (
                 fix=None,
             ),
         )
-        for word in ("NaN", "nan ", " nan", "non-finite", "NAN")
+        for word in ("NaN", " nan", "non-finite", " inf ")
     ),
-    gate("hash", rule("replica_mismatch", "hash", r"(?i:(?:weight|param\w{0,6}|checksum|replica)[\w ]{0,40} hash\w{0,3}\b.{0,60}(?:mismatch|do(?:es)? not match|don't match|differ))(?:.{0,60}?\brank (?P<rank>\d{1,7}))?")),
+    gate(
+        " hash",
+        rule(
+            "replica_mismatch",
+            "hash",
+            r"(?i:(?:weight|param\w{0,6}|checksum|replica)[\w ]{0,40} hash\w{0,3}\b.{0,60}(?:mismatch|do(?:es)? not match|don't match|differ))(?:.{0,60}?\brank (?P<rank>\d{1,7}))?",
+        ),
+    ),
 )
 
 LIFE_GATES: Final[Gates] = (
     gate(
         "heckpoint",
-        rule("resumed", "load", r"(?i:(?:successfully )?(?:loaded|loading|resum\w{2,3}|restor\w{2,3})[^\n]{0,60}checkpoint)(?:.{0,160}?(?:at|iteration|step|iter_|step_|global_step)[ _=-]{0,2}(?P<step>\d{1,12}))?", flags=0),
-        rule("resumed", "esum", r"[Rr]esum\w{2,3}[^\n]{0,60}checkpoint(?:.{0,160}?(?:at|iteration|step|iter_|step_)[ _=-]{0,2}(?P<step>\d{1,12}))?"),
+        rule(
+            "resumed",
+            "load",
+            r"(?i:(?:successfully )?(?:loaded|loading|resum\w{2,3}|restor\w{2,3})[^\n]{0,60}checkpoint)(?:.{0,160}?(?:at|iteration|step|iter_|step_|global_step)[ _=-]{0,2}(?P<step>\d{1,12}))?",
+            flags=0,
+        ),
+        rule(
+            "resumed",
+            "esum",
+            r"[Rr]esum\w{2,3}[^\n]{0,60}checkpoint(?:.{0,160}?(?:at|iteration|step|iter_|step_)[ _=-]{0,2}(?P<step>\d{1,12}))?",
+        ),
         rule("fresh_start", "random", r"will not load any checkpoints and will start from random"),
-        rule("saved", "sav", r"(?i:successfully saved|saved)[^\n]{0,20}checkpoint(?:.{0,120}?(?:iteration|step|iter_|step_)[ _=:-]{0,2}\s{0,6}(?P<step>\d{1,12}))?"),
+        rule(
+            "saved",
+            "sav",
+            r"(?i:successfully saved|saved)[^\n]{0,20}checkpoint(?:.{0,120}?(?:iteration|step|iter_|step_)[ _=:-]{0,2}\s{0,6}(?P<step>\d{1,12}))?",
+        ),
         rule("saved", "omplete", r"checkpoint (?:step|iter)?_?(?P<step>\d{1,12})? ?(?:complete|committed|saved)"),
-        rule("phase_checkpoint", "sav", r"(?i:saving|writing|start\w{0,3} (?:to )?sav\w{1,3}|flushing|uploading)[^\n]{0,40}checkpoint"),
+        rule(
+            "phase_checkpoint",
+            "sav",
+            r"(?i:saving|writing|start\w{0,3} (?:to )?sav\w{1,3}|flushing|uploading)[^\n]{0,40}checkpoint",
+        ),
         rule("phase_checkpoint", "writing", r"writing[^\n]{0,40}checkpoint"),
     ),
-    gate("esuming from", rule("resumed", "esuming from", r"esuming from (?:iteration|step|checkpoint)?\S{0,120}?(?P<step>\d{1,12})?\b")),
-    gate("valuat", rule("phase_eval", "valuat", r"(?i:(?:start\w{0,3}|begin\w{0,4}|running|evaluating)\b.{0,30}(?:evaluat|validat)|\bevaluating\b|evaluation started)")),
+    gate(
+        "esuming from",
+        rule("resumed", "esuming from", r"esuming from (?:iteration|step|checkpoint)?\S{0,120}?(?P<step>\d{1,12})?\b"),
+    ),
+    gate(
+        "valuati",
+        rule(
+            "phase_eval",
+            "valuat",
+            r"(?i:(?:start\w{0,3}|begin\w{0,4}|running|evaluating)\b.{0,30}(?:evaluat|validat)|\bevaluating\b|evaluation started)",
+        ),
+    ),
     gate("ompil", rule("phase_compile", "ompil", r"(?i:compiling|recompil|torch\.compile|compilation (?:start|of|took))")),
 )

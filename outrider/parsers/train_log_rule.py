@@ -54,7 +54,22 @@ Gates = tuple[tuple[str, tuple[Rule, ...]], ...]
 _OVERRULE: Final = ("rank", "node", "gpu", "pid", "local_rank")
 #: Groups that are text even when they look like a number.
 _TEXTS: Final = frozenset(
-    {"peer", "job", "key", "ranks", "result", "tasks", "message", "local_gid", "remote_gid", "group", "desc", "address", "node", "node2"}
+    {
+        "peer",
+        "job",
+        "key",
+        "ranks",
+        "result",
+        "tasks",
+        "message",
+        "local_gid",
+        "remote_gid",
+        "group",
+        "desc",
+        "address",
+        "node",
+        "node2",
+    }
 )
 
 
@@ -90,9 +105,7 @@ def _apply(one: Rule, line: str, year: int) -> Record | None:
     match = one.pattern.search(line)
     if match is None:
         return None
-    data: dict[str, Any] | None = {
-        key: _value(key, value) for key, value in match.groupdict().items() if value is not None
-    }
+    data: dict[str, Any] | None = {key: _value(key, value) for key, value in match.groupdict().items() if value is not None}
     assert data is not None
     if one.fix is not None and (data := one.fix(data)) is None:
         return None

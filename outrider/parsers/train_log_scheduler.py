@@ -33,20 +33,19 @@ def _kind(kind: str) -> Any:
 
 _SLURM: Final[Gates] = (
     gate(
-        " CANCELLED AT ",
+        "slurm",
         rule(
             "cancelled",
-            "***",
+            " CANCELLED AT ",
             r"\*\*\* (?P<level>JOB|STEP) (?P<job>[\w.+]{1,40}) ON (?P<node>[\w.,\[\]-]{1,200}) CANCELLED AT \S{8,30}"
             r"(?: DUE (?:TO|to) (?P<reason>[A-Za-z ]{2,60}))?",
             fix=_cancelled,
         ),
-    ),
-    gate(
-        "slurm",
         rule("stepd_terminated", "STEPD TERMINATED", r"STEP (?P<job>[\w.+]{1,40}) STEPD TERMINATED ON (?P<node>[\w.-]{1,120})"),
         rule("slurm_oom", "oom", r"Detected \d{1,6} oom[_-]kill event.{0,10}in (?:StepId=)?(?P<job>[\w.+]{1,40})"),
-        rule("cancelled", "ime limit exhausted", r"ime limit exhausted for (?:JobId=|job )(?P<job>\d{1,12})", fix=_kind("time_limit")),
+        rule(
+            "cancelled", "ime limit exhausted", r"ime limit exhausted for (?:JobId=|job )(?P<job>\d{1,12})", fix=_kind("time_limit")
+        ),
         rule("cancelled", "preempt", r"[Pp]reempt(?:ed|ing) (?:job )?(?:JobId=)?(?P<job>\d{1,12})", fix=_kind("preempted")),
         rule("node_failure", "not responding", r"[Nn]odes? (?P<node>[\w.\[\],-]{1,120}) not responding"),
         rule("node_failure", "failure of node", r"failure of node (?P<node>[\w.-]{1,120})"),
@@ -84,54 +83,94 @@ _KUBERNETES: Final[Gates] = (
             fix=_kind("preempted"),
         ),
     ),
+    gate("low on resource", rule("pod_pressure", "low on resource", r"low on resource: (?P<resource>[\w-]{1,40})")),
+    gate("TaintManager", rule("node_failure", "TaintManager", r"TaintManagerEviction|DeletionByTaintManager")),
     gate(
-        "vict",
-        rule("pod_pressure", "low on resource", r"low on resource: (?P<resource>[\w-]{1,40})"),
-        rule("cancelled", "Evict", r"EvictionByEvictionAPI|\bEvicted\b.{0,120}(?:[Pp]reempt|maximum execution time|DeactivatedBy|drain)", fix=_kind("evicted")),
-        rule("node_failure", "TaintManager", r"TaintManagerEviction|DeletionByTaintManager"),
+        "Evict",
+        rule(
+            "cancelled",
+            "Evict",
+            r"EvictionByEvictionAPI|\bEvicted\b.{0,120}(?:[Pp]reempt|maximum execution time|DeactivatedBy|drain)",
+            fix=_kind("evicted"),
+        ),
     ),
     gate("DeadlineExceeded", rule("cancelled", "DeadlineExceeded", fix=_kind("time_limit"))),
     gate("active longer than specified deadline", rule("cancelled", "deadline", fix=_kind("time_limit"))),
     gate(
         "NotReady",
-        rule("node_failure", "NotReady", r"NodeNotReady(?:.{0,120}?\bnode[/ ](?P<node>[\w.-]{1,120}))?|[Nn]ode[/ ](?P<node2>[\w.-]{1,120}) (?:status is now: )?(?:is )?(?:now )?NotReady"),
+        rule(
+            "node_failure",
+            "NotReady",
+            r"NodeNotReady(?:.{0,120}?\bnode[/ ](?P<node>[\w.-]{1,120}))?|[Nn]ode[/ ](?P<node2>[\w.-]{1,120}) (?:status is now: )?(?:is )?(?:now )?NotReady",
+        ),
     ),
     gate("Stopping container", rule("cancelled", "Stopping container", fix=_kind("deleted"))),
     gate("eleting pod", rule("cancelled", "eleting pod", fix=_kind("deleted"))),
-    gate("uspended", rule("cancelled", "uspended", r"\b(?:Job|JobSet|Workload|workload|job)\b.{0,60}\b[Ss]uspended\b", fix=_kind("cancelled"))),
+    gate(
+        " suspended",
+        rule("cancelled", "uspended", r"\b(?:Job|JobSet|Workload|workload|job)\b.{0,60}\b[Ss]uspended\b", fix=_kind("cancelled")),
+    ),
     gate("exit code 137", rule("killed", "exit code 137")),
     gate("xitCode", rule("pod_exit", "xitCode", r"[Ee]xitCode[\"': ]{1,4}(?P<exitcode>-?\d{1,3})")),
 )
 
 _SIGNALS: Final[Gates] = (
+    *(
+        gate(
+            word,
+            rule(
+                "signal_received",
+                word,
+                r"(?i:received|caught|got|handling|trapped|on)\s+(?:signal:? )?(?:\d{1,2} ?\(?)?(?P<signal>SIG(?:TERM|INT|USR1|USR2|HUP|CONT|XCPU))|(?P<signal2>SIG(?:TERM|INT|USR1|USR2|HUP)) (?:signal )?(?:was )?(?:received|caught)",
+                fix=lambda data: {"signal": data.get("signal") or data.get("signal2")},
+            ),
+        )
+        for word in ("SIGTERM", "SIGINT", "SIGUSR", "SIGHUP", "SIGCONT", "SIGXCPU")
+    ),
     gate(
-        "SIG",
+        " signal",
         rule(
             "signal_received",
-            "SIG",
-            r"(?i:received|caught|got|handling|trapped|on)\s+(?:signal:? )?(?:\d{1,2} ?\(?)?(?P<signal>SIG(?:TERM|INT|USR1|USR2|HUP|CONT|XCPU))|(?P<signal2>SIG(?:TERM|INT|USR1|USR2|HUP)) (?:signal )?(?:was )?(?:received|caught)",
-            fix=lambda data: {"signal": data.get("signal") or data.get("signal2")},
+            " signal",
+            r"(?i:(?:received|caught|got) (?:termination |shutdown |stop )?signal)(?:[ :]{1,3}(?P<signal>(?:2|10|12|15))\b|\s*$|[,.;])",
         ),
     ),
     gate(
-        "ignal",
-        rule("signal_received", "ignal", r"(?i:(?:received|caught|got) (?:termination |shutdown |stop )?signal)(?:[ :]{1,3}(?P<signal>(?:2|10|12|15))\b|\s*$|[,.;])"),
-    ),
-    gate(
         "eclaim",
-        rule("reclaim", "eclaim", r"(?i:spot|instance|node|vm|capacity)\b.{0,80}\breclaim|\breclaim\w{0,4}\b.{0,60}\b(?i:spot|instance|node|vm)"),
+        rule(
+            "reclaim",
+            "eclaim",
+            r"(?i:spot|instance|node|vm|capacity)\b.{0,80}\breclaim|\breclaim\w{0,4}\b.{0,60}\b(?i:spot|instance|node|vm)",
+        ),
     ),
     gate("nterruption", rule("reclaim", "nterruption", r"(?i:spot|instance)\b.{0,40}interruption(?: notice| warning)?")),
     gate("cheduled for termination", rule("reclaim", "cheduled for termination")),
-    gate("aintenance", rule("reclaim", "aintenance", r"(?i:TERMINATE_ON_HOST_MAINTENANCE|(?:host|scheduled|upcoming) maintenance (?:event|notice|window))")),
+    gate(
+        "aintenance",
+        rule(
+            "reclaim",
+            "aintenance",
+            r"(?i:TERMINATE_ON_HOST_MAINTENANCE|(?:host|scheduled|upcoming) maintenance (?:event|notice|window))",
+        ),
+    ),
 )
 
 _END: Final[Gates] = (
     gate("exiting program", rule("done", "exiting program")),
-    gate("after training is done", rule("done", "after training is done")),
-    gate("raining ", rule("done", "raining ", r"\b[Tt]raining (?:is |has |was )?(?:completed?|finished|done|ended)\b(?! (?:step|epoch|iteration|batch))")),
-    gate("`Trainer.fit` stopped", rule("done", "reached")),
-    gate("eached max", rule("done", "eached max", r"[Rr]eached max(?:imum)?[ _]?(?:steps|number of steps|epochs|iterations|tokens|duration)")),
+    gate(
+        "raining ",
+        rule("done", "after training is done"),
+        rule(
+            "done",
+            "raining ",
+            r"\b[Tt]raining (?:is |has |was )?(?:completed?|finished|done|ended)\b(?! (?:step|epoch|iteration|batch))",
+        ),
+    ),
+    gate(
+        "eached",
+        rule("done", "`Trainer.fit` stopped"),
+        rule("done", "eached max", r"[Rr]eached max(?:imum)?[ _]?(?:steps|number of steps|epochs|iterations|tokens|duration)"),
+    ),
     gate("exit interval", rule("done", "exit interval", r"exit (?:interval|duration)")),
 )
 

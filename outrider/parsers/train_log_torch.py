@@ -25,7 +25,7 @@ def _ranks(data: dict[str, Any]) -> dict[str, Any] | None:
 
 _WATCHDOG: Final[Gates] = (
     gate(
-        "atchdog",
+        "atchdog ca",
         rule(
             "watchdog_timeout",
             "collective operation timeout",
@@ -33,17 +33,12 @@ _WATCHDOG: Final[Gates] = (
             r"(?:, NumelIn=(?P<numel_in>\d{1,18}), NumelOut=(?P<numel_out>\d{1,18}))?, Timeout\(ms\)=(?P<timeout_ms>\d{1,12})\)"
             r"(?: ran for (?P<elapsed_ms>\d{1,15}) milliseconds)?",
         ),
-        rule("watchdog_status", "ast enqueued", _ENQUEUED),
-        rule(
-            "watchdog_stuck",
-            "watchdog got stuck",
-            r"watchdog got stuck for (?P<seconds>\d{1,9}) seconds",
-        ),
-        rule("dump_signal", "dump signal from rank", r"dump signal from rank (?P<from_rank>\d{1,7})"),
-        # A CUDA error inside a teardown line is told by the rules for CUDA errors, which are asked first.
-        rule("teardown", "terminated with exception"),
-        rule("teardown", "NCCL watchdog"),
     ),
+    gate(
+        "watchdog got stuck", rule("watchdog_stuck", "watchdog got stuck", r"watchdog got stuck for (?P<seconds>\d{1,9}) seconds")
+    ),
+    # A CUDA error inside a teardown line is told by the rules for CUDA errors, which are asked first.
+    gate("terminated with exception", rule("teardown", "terminated with exception")),
     gate(
         "ast enqueued",
         rule(
@@ -56,38 +51,56 @@ _WATCHDOG: Final[Gates] = (
     ),
     gate(
         "dump signal",
-        rule("dump_signal", "dump signal", r"dump signal .{0,60}?from\s+(?:rank (?P<from_rank>\d{1,7})|this local rank|another rank)"),
+        rule(
+            "dump_signal", "dump signal", r"dump signal .{0,60}?from\s+(?:rank (?P<from_rank>\d{1,7})|this local rank|another rank)"
+        ),
+    ),
+    gate("Heartbeat monitor timed", rule("monitor_timeout", "Heartbeat monitor timed out")),
+    gate(
+        "Did not get ",
+        rule(
+            "section_timeout",
+            " heartbeat",
+            r"Did not get (?:initial|subsequent) heartbeat(?:\. Waited (?P<seconds>[\d.]{1,12}) seconds)?",
+        ),
     ),
     gate(
-        "eartbeat",
-        rule("monitor_timeout", "Heartbeat monitor timed out"),
-        rule("section_timeout", "initial heartbeat", r"Did not get initial heartbeat\. Waited (?P<seconds>[\d.]{1,12}) seconds"),
-        rule("section_timeout", "subsequent heartbeat", r"Did not get subsequent heartbeat"),
+        "has been open for",
+        rule(
+            "section_timeout",
+            "has been open for",
+            r"Section '(?P<section>[\w.-]{1,60})' has been open for (?P<seconds>[\d.]{1,12})",
+        ),
     ),
-    gate("Section '", rule("section_timeout", "has been open for", r"Section '(?P<section>[\w.-]{1,60})' has been open for (?P<seconds>[\d.]{1,12})")),
-    gate("GIL", rule("gil_hang", "acquire GIL", r"Could not acquire GIL within \d{1,6} ms")),
-    gate("blocking wait", rule("watchdog_blocking_wait", "timed out in blocking wait")),
+    gate("acquire GIL", rule("gil_hang", "acquire GIL", r"Could not acquire GIL within \d{1,6} ms")),
+    gate("timed out in blocking wait", rule("watchdog_blocking_wait", "timed out in blocking wait")),
     gate("avoid data inconsistency", rule("teardown", "taking the entire process down")),
     gate("async exception", rule("teardown", "async exception")),
     gate("was aborted on rank", rule("teardown", "was aborted on rank")),
     gate("encountered error set by", rule("teardown", "encountered error set by")),
     gate("attempting to dump debug info", rule("teardown", "attempting to dump debug info")),
-    gate("NCCL communicator", rule("init_store_error", "got error", r"setting up NCCL communicators? and retrieving ncclUniqueId.{0,400}got error")),
+    gate(
+        "retrieving ncclUniqueId",
+        rule("init_store_error", "got error", r"setting up NCCL communicators? and retrieving ncclUniqueId.{0,400}got error"),
+    ),
 )
 
 _DESYNC: Final[Gates] = (
     gate(
-        "joined",
+        "joined but didn't",
         rule(
             "desync_unfinished",
             "but didn't finish collective",
             r"\[(?P<ranks>[\d, -]{1,2000})\] joined but didn't finish collective #(?P<seq>\d{1,18})",
             fix=_ranks,
         ),
+    ),
+    gate(
+        "never joined any",
         rule("desync_never", "never joined any", r"ranks \[(?P<ranks>[\d, -]{1,2000})\].{0,120}never joined any", fix=_ranks),
     ),
     gate(
-        "didn't join",
+        "didn't join collective",
         rule(
             "desync_missing",
             "didn't join collective",
@@ -97,14 +110,21 @@ _DESYNC: Final[Gates] = (
     ),
     gate(
         "Timeout at collective",
-        rule("desync_timeout", "Timeout at collective", r"\[(?P<rank>\d{1,7})\] Timeout at collective: (?P<op>\w{1,40}), #(?P<seq>\d{1,18})"),
+        rule(
+            "desync_timeout",
+            "Timeout at collective",
+            r"\[(?P<rank>\d{1,7})\] Timeout at collective: (?P<op>\w{1,40}), #(?P<seq>\d{1,18})",
+        ),
     ),
-    gate("lagging ranks", rule("desync_never", "lagging ranks", r"ranks \[(?P<ranks>[\d, -]{1,2000})\] are the lagging ranks", fix=_ranks)),
     gate(
-        "mismatch",
+        "are the lagging ranks",
+        rule("desync_never", "lagging ranks", r"ranks \[(?P<ranks>[\d, -]{1,2000})\] are the lagging ranks", fix=_ranks),
+    ),
+    gate(
+        "ollective",
         rule(
             "collective_mismatch",
-            "ollective",
+            "ismatch",
             r"(?:Detected mismatch between collectives on ranks|collectives? (?:type )?mismatch|mismatched collectives?)"
             r"(?:.{0,200}?Rank (?P<rank>\d{1,7}) is running collective)?",
         ),
@@ -113,7 +133,7 @@ _DESYNC: Final[Gates] = (
 
 _GLOO: Final[Gates] = (
     gate(
-        "by peer",
+        " by peer",
         rule("gloo_closed", "gloo", r"Connection (?P<how>closed|reset) by peer \[?(?P<peer>[\w.:-]{1,60}?)\]?:\d{1,5}"),
         rule("gloo_closed", "gloo", r"Read error \[?(?P<peer>[\w.:-]{1,60}?)\]?:\d{1,5}: Connection (?P<how>reset) by peer"),
         rule("gloo_closed", "Connection closed by peer", r"Connection (?P<how>closed) by peer \[(?P<peer>[\w.:-]{1,60})\]:\d{1,5}"),
@@ -127,23 +147,24 @@ _GLOO: Final[Gates] = (
     gate("connectFullMesh", rule("gloo_connect", "connectFullMesh failed")),
     gate(
         "monitoredBarrier",
-        rule("barrier_missing", "failed to pass", r"Ranks? (?P<ranks>[\d, -]{1,2000}?) failed to pass monitoredBarrier", fix=_ranks),
+        rule(
+            "barrier_missing", "failed to pass", r"Ranks? (?P<ranks>[\d, -]{1,2000}?) failed to pass monitoredBarrier", fix=_ranks
+        ),
         rule("barrier_timeout", "timed out in", r"Rank (?P<rank>\d{1,7}).{0,80}timed out in monitoredBarrier"),
     ),
 )
 
 _STORE: Final[Gates] = (
-    gate(
-        "on <",
-        rule("store_lost", "sendBytes failed"),
-        rule("store_lost", "recvValue failed"),
-    ),
     gate("recvValue failed", rule("store_lost", "recvValue failed")),
     gate("sendBytes failed", rule("store_lost", "sendBytes failed")),
     gate("failed to recv, got 0 bytes", rule("store_lost", "failed to recv, got 0 bytes")),
     gate(
         "client socket has timed out",
-        rule("store_unreachable", "client socket", r"timed out after (?P<ms>\d{1,9})ms while trying to connect to \((?P<peer>[^,)]{1,120}), \d{1,5}\)"),
+        rule(
+            "store_unreachable",
+            "client socket",
+            r"timed out after (?P<ms>\d{1,9})ms while trying to connect to \((?P<peer>[^,)]{1,120}), \d{1,5}\)",
+        ),
     ),
     gate("wait timeout after", rule("store_timeout", "keys:", r"wait timeout after \d{1,9}ms, keys: (?P<key>\S{1,200})")),
     gate("Socket Timeout", rule("store_timeout", "Socket Timeout")),
@@ -158,7 +179,10 @@ _ELASTIC: Final[Gates] = (
             r"failed \(exitcode: (?P<exitcode>-?\d{1,4})\) local_rank: (?P<local_rank>\d{1,4}) \(pid: (?P<pid>\d{1,9})\)",
         ),
     ),
-    gate("closing signal", rule("elastic_closing", "closing signal", r"Sending process (?P<pid>\d{1,9}) closing signal (?P<signal>\w{1,12})")),
+    gate(
+        "closing signal",
+        rule("elastic_closing", "closing signal", r"Sending process (?P<pid>\d{1,9}) closing signal (?P<signal>\w{1,12})"),
+    ),
     gate("Unable to shutdown process", rule("elastic_closing", "Unable to shutdown process")),
     gate(
         "did not exit after",
@@ -169,16 +193,16 @@ _ELASTIC: Final[Gates] = (
     gate("will restart worker group", rule("elastic_restart", "Worker group"), rule("elastic_membership", "Detected")),
     gate("Starting worker group", rule("attempt", "Starting worker group")),
     gate("Root Cause (first observed", rule("elastic_root", "Root Cause (first observed")),
-    gate("<NO_OTHER_FAILURES>", rule("elastic_none", "<NO_OTHER_FAILURES>")),
+    # The items of the ChildFailedError block, one field a line; the reader joins them.
     gate(
-        "exitcode  :",
+        "exitcode  : ",
         rule("elastic_field", "exitcode  :", r"exitcode  : (?P<exitcode>-?\d{1,4}) \(pid: (?P<pid>\d{1,9})\)"),
     ),
-    gate("  host      : ", rule("elastic_field", "host      : ", r"host      : (?P<node>[\w.-]{1,253})")),
-    gate("  time      : ", rule("elastic_field", "time      : ", r"time      : (?P<time>[\d:_-]{19})")),
     gate(
-        "  rank      : ",
-        rule("elastic_field", "rank      : ", r"rank      : (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,4})\)"),
+        "      : ",
+        rule("elastic_field", "host ", r"host      : (?P<node>[\w.-]{1,253})"),
+        rule("elastic_field", "time ", r"time      : (?P<time>[\d:_-]{19})"),
+        rule("elastic_field", "rank ", r"rank      : (?P<rank>\d{1,7}) \(local_rank: (?P<local_rank>\d{1,4})\)"),
     ),
 )
 

@@ -1,0 +1,183 @@
+"""Judges a training log: one finding an incident, whatever number of ranks tells of it.
+
+For each episode of trouble, in this order: was the stop asked for; does the kernel name a broken part; did the library survive it; does
+a rank name a cause; did a collective wait for an odd rank; did the transport break. Numbers (loss, NaN) are judged beside it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from detectors.inspect.context import Context
+from detectors.inspect.findings import Finding, finding
+from detectors.inspect.sources import Source
+from detectors.inspect.train_log.causes import first_cause, judge_cause, place, tier
+from detectors.inspect.train_log.hang import judge_hang
+from detectors.inspect.train_log.kernel import kernel_findings
+from detectors.inspect.train_log.network import KINDS as NETWORK_KINDS
+from detectors.inspect.train_log.network import complaints, judge_network, judge_recovered
+from detectors.inspect.train_log.numeric import judge_numbers
+from detectors.inspect.train_log.plan import is_before, judge_plan
+from detectors.inspect.train_log.story import PLANS, Episode, Story, Told, read_story
+
+#: A cause on the node that others complain about may be printed so much later than their complaints.
+LATE_SECONDS: Final = 120.0
+_WAITS: Final = frozenset({"watchdog_timeout", "watchdog_status", "watchdog_blocking_wait", "desync_timeout", "gloo_timeout", "barrier_timeout"})
+_HARD_NETWORK: Final = frozenset({"ib_completion", "peer_closed", "peer_reset", "gloo_closed"})
+#: Tells a stall from a slow batch when nothing else is wrong: seconds that a loader keeps its job waiting.
+STALL_SECONDS: Final = 120.0
+
+
+def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
+    """The findings of one job's logs."""
+    story = read_story(sources)
+    numeric = judge_numbers(story, context)
+    kernel = kernel_findings(story, context)
+    found: list[Finding] = []
+    for episode in story.episodes:
+        one = _judge_episode(episode, story, context, kernel)
+        if one is not None:
+            found.append(one)
+    if not story.episodes:
+        found += kernel
+    return _joined(_without_echo(found, numeric) + numeric)
+
+
+def _judge_episode(episode: Episode, story: Story, context: Context, kernel: list[Finding]) -> Finding | None:
+    trouble = [one for one in episode.told if _is_trouble(one)]
+    causes = [one for one in trouble if tier(one) > 0]
+    if planned := judge_plan(episode, causes, trouble, story, context):
+        return planned
+    if not trouble and not kernel:
+        return None
+    hardware = [one for one in kernel if one.height >= 2]
+    if hardware and not (episode.recovered and not episode.restarted):
+        return _with_victims(max(hardware, key=lambda one: one.height), trouble, context)
+    if episode.recovered and not episode.restarted:
+        return _survived(episode, trouble, story, context)
+    return _judge_failure(episode, trouble, causes, story, context)
+
+
+def _is_trouble(one: Told) -> bool:
+    """Signs of failure; orders to stop, and ports that come back, are none."""
+    if one.what in PLANS:
+        return one.data.get("kind") in ("node_failure", "oom")
+    if one.what == "exception" and one.data.get("kind") == "user":
+        return False
+    if one.what == "ib_async":
+        return "active" not in str(one.data.get("event"))
+    return one.what not in ("stepd_terminated", "launcher_end", "elastic_restart", "elastic_membership", "elastic_root", "elastic_closing")
+
+
+def _survived(episode: Episode, trouble: list[Told], story: Story, context: Context) -> Finding | None:
+    """The job went on in the same attempt: the link may need a look, all else is recorded."""
+    network = judge_recovered(episode, story, context)
+    if network:
+        return network[0]
+    causes = [one for one in trouble if tier(one) > 1]
+    if not causes:
+        return None
+    told = judge_cause(first_cause(causes), episode, story, context)
+    worth_a_page = told.fault in ("storage.full", "job.snapshot_failed")
+    return replace(
+        told, response="page" if worth_a_page else "watch", state="resolved", explanation=f"{told.explanation} The job went on all the same."
+    )
+
+
+def _judge_failure(episode: Episode, trouble: list[Told], causes: list[Told], story: Story, context: Context) -> Finding | None:
+    waits = [one for one in trouble if one.what in _WAITS]
+    sure = [one for one in causes if tier(one) == 2]
+    roots = [one for one in sure if not waits or is_before(one, waits[0])]
+    network = [one for one in trouble if one.what in _HARD_NETWORK]
+    if roots:
+        cause = first_cause(roots)
+        if not network or is_before(cause, network[0]) or _is_blamed(cause, network[0], episode, story, context):
+            return judge_cause(cause, episode, story, context)
+        later = [one for one in roots if _is_blamed(one, network[0], episode, story, context)]
+        if later:
+            return judge_cause(first_cause(later), episode, story, context)
+    hang = judge_hang(episode, story, context)
+    transport = judge_network(episode, story, context) if any(one.what in NETWORK_KINDS for one in trouble) else None
+    broken = transport is not None and transport.fault not in ("job.rank_exit", "node.lost")
+    if hang is not None and not (broken and hang.fault == "job.hang" and hang.culprit == "none"):
+        return hang
+    if transport is not None and (broken or not sure):
+        return transport
+    if sure or causes:
+        return judge_cause(first_cause(sure or causes), episode, story, context)
+    if transport is not None:
+        return transport
+    return _stall(episode, story, context) or _teardown_only(trouble, context)
+
+
+def _is_blamed(cause: Told, first: Told, episode: Episode, story: Story, context: Context) -> bool:
+    """The cause stands on the node that the others complain about, and was only printed late."""
+    where = place(cause, episode, story, context).get("node")
+    if where is None or (cause.own is not None and first.own is not None and cause.own - first.own > LATE_SECONDS):
+        return False
+    said = [one for one in complaints(episode, story, context) if one.remote]
+    return bool(said) and sum(one.remote == where for one in said) * 2 > len(said)
+
+
+def _with_victims(broken: Finding, trouble: list[Told], context: Context) -> Finding:
+    """What the kernel says is broken explains what the ranks print."""
+    subject = dict(broken.subject)
+    if context.job_name:
+        subject.setdefault("job", context.job_name)
+    lines = broken.evidence + tuple(one.evidence() for one in trouble[:6])
+    return replace(
+        broken, subject=subject, evidence=lines, layers=tuple(dict.fromkeys((*broken.layers, "application"))),
+        explanation=f"{broken.explanation} What the ranks print follows from it.",
+    )  # fmt: skip
+
+
+def _stall(episode: Episode, story: Story, context: Context) -> Finding | None:
+    """Loaders that keep the job waiting, and no other sign."""
+    stalls = episode.of("loader_stall")
+    if not stalls or max(one.data["seconds"] for one in stalls) < STALL_SECONDS:
+        return None
+    ranks = sorted({one.record.rank for one in stalls if one.record.rank is not None})
+    subject = context.rank_subject(ranks[0]) if len(ranks) == 1 else {"job": context.job_name}
+    nodes = {context.ranks[rank][0] for rank in ranks if rank in context.ranks}
+    several = len(ranks) > 1 and len(nodes) != 1
+    return finding(
+        "job.dataloader_stall", subject, "Data do not arrive" + (" on several nodes: what they share is the storage." if several else " at this rank."),
+        evidence=[one.evidence() for one in stalls], culprit="storage" if several else "data", repair="fix_storage" if several else "fix_data",
+    )  # fmt: skip
+
+
+def _teardown_only(trouble: list[Told], context: Context) -> Finding | None:
+    """Only consequences are in the log."""
+    fatal = [one for one in trouble if one.what in ("teardown", "nccl_error", "store_lost", "store_unreachable", "init_store_error", "exception", "monitor_timeout", "abort")]
+    if not fatal:
+        return None
+    first = fatal[0]
+    store = first.what in ("store_lost", "store_unreachable", "init_store_error", "store_timeout")
+    return finding(
+        "job.rank_exit", {"job": context.job_name},
+        "The job broke down, but only consequences are in this log" + (": the first line says that the store's host (rank 0) is gone." if store else "."),
+        evidence=[one.evidence() for one in fatal[:8]], culprit="none", repair="investigate", layers=("communication",), decisive=False,
+        next_steps=("Get the logs of the other ranks, the earliest first.",),
+    )  # fmt: skip
+
+
+def _without_echo(found: list[Finding], numeric: list[Finding]) -> list[Finding]:
+    """A crash on NaN is the NaN's incident."""
+    if any(one.fault in ("job.loss_nan", "gpu.sdc") and one.height >= 2 for one in numeric):
+        return [one for one in found if one.fault not in ("job.loss_nan", "job.app_error", "job.hang", "job.rank_exit")]
+    return found
+
+
+def _joined(found: list[Finding]) -> list[Finding]:
+    """One finding for one fault of one subject, however many episodes it made."""
+    joined: dict[tuple[str, str, str], Finding] = {}
+    for one in found:
+        key = (one.fault, one.culprit, repr(sorted(one.subject.items(), key=str)))
+        before = joined.get(key)
+        if before is None:
+            joined[key] = one
+        elif one.height > before.height or (one.height == before.height and one.state == "open"):
+            joined[key] = replace(one, evidence=before.evidence + one.evidence)
+        else:
+            joined[key] = replace(before, evidence=before.evidence + one.evidence)
+    return list(joined.values())

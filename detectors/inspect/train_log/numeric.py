@@ -1,0 +1,286 @@
+"""Findings about numbers: NaN and who made it, a loss that jumps or stands still, a resume that is none."""
+
+from statistics import median
+from typing import Any, Final
+
+from detectors.inspect.context import Context
+from detectors.inspect.findings import EvidenceLine, Finding, finding
+from detectors.inspect.train_log.numbers import DIVERGED_LINES, SKIPS_MAX, Numbers, Series, stands_still
+from detectors.inspect.train_log.story import Story, Told
+
+_POISONED: Final = (
+    "Stop before the next snapshot is written; later snapshots hold poisoned weights.",
+    "Go back to the last snapshot before the first bad step and look at that step's batch.",
+    "Repeat that step from the snapshot on other GPUs: the same NaN means program or data, another answer means a device.",
+)
+#: Repeats of a wrong answer on one device that make it a suspect worth leaving.
+REPEATS_TO_DRAIN: Final = 2
+#: Devices with one transient error each: from here on the common factor is the program.
+DEVICES_TO_BLAME_CODE: Final = 3
+
+
+def judge_numbers(story: Story, context: Context) -> list[Finding]:
+    """At most one finding about NaN, and one about each other oddity."""
+    attributed = _reruns(story, context)
+    nan = [] if attributed else _nan(story, context)
+    other = [] if attributed or nan else [*_resume(story, context), *_jump(story, context), *_stagnant(story, context), *_scaling(story, context)]
+    return attributed + nan + other
+
+
+def _job(context: Context) -> dict[str, Any]:
+    return {"job": context.job_name}
+
+
+# --- Megatron's reruns, checks of one rank ------------------------------------------------------------------------------
+
+
+def _reruns(story: Story, context: Context) -> list[Finding]:
+    """The verdicts of the rerun state machine: who computes wrong, if anybody."""
+    verdicts = [one for one in story.numeric if one.what == "rerun"]
+    mismatch = [one for one in story.numeric if one.what == "replica_mismatch"]
+    if not verdicts:
+        return _mismatch(mismatch, context) if mismatch else []
+    lines = [one.evidence() for one in story.numeric if one.what in ("rerun", "rerun_unexpected", "rerun_same_gpu")]
+    kinds = {one.data["verdict"] for one in verdicts}
+    if "persistent" in kinds:
+        # The line of the second rerun is printed by the other, good device: the suspect is the device of the first.
+        place = _place(next((one for one in verdicts if one.data["verdict"] == "repeats_here"), None), story, context)
+        return [_sdc(place, lines, "The same step gives another answer on another GPU: the first GPU computes wrong.", "drain")]
+    if "correct" in kinds:
+        place = _place(next(one for one in verdicts if one.data["verdict"] == "correct"), story, context)
+        return [
+            finding(
+                "job.loss_nan", _job(context) | {"rank": place.get("rank")}, evidence=lines, response="page",
+                explanation="The unexpected result is the same on another GPU: the hardware computes right. The program or its data makes the NaN.",
+                next_steps=_POISONED,
+            )
+        ]  # fmt: skip
+    transient = _transient(verdicts, story, context)
+    if transient:
+        return _judge_transient(transient, lines, context)
+    place = _place(verdicts[0], story, context)
+    return [
+        finding(
+            "job.loss_nan", _job(context) | {"rank": place.get("rank")}, evidence=lines, response="page", repair="investigate",
+            explanation="The unexpected result repeats on the same GPU. Only a rerun on another GPU tells a bad device from program or data.",
+            next_steps=("Resume from the snapshot with this rank on another GPU; keep the node out of other jobs until then.",),
+        )
+    ]  # fmt: skip
+
+
+def _judge_transient(transient: dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]], lines: list[EvidenceLine], context: Context) -> list[Finding]:
+    place, steps = max(transient.values(), key=lambda value: len(value[1]))
+    if len(steps) >= REPEATS_TO_DRAIN:
+        return [
+            _sdc(
+                place, lines,
+                f"{len(steps)} times a repeated step gave another answer on this one GPU, with the same data and code: wrong arithmetic, not bad data.",
+                "drain",
+            )
+        ]  # fmt: skip
+    if len(transient) >= DEVICES_TO_BLAME_CODE:
+        return [
+            finding(
+                "job.loss_nan", _job(context), evidence=lines, response="page", repair="investigate",
+                explanation=f"Results that do not repeat on {len(transient)} GPUs, once each: the common factor is the program (a race, an uninitialised"
+                " buffer), not one device.",
+                next_steps=_POISONED,
+            )
+        ]  # fmt: skip
+    return [_sdc(place, lines, "One result that did not repeat on the same GPU. Once proves nothing; a second one on this GPU would.", "watch")]
+
+
+def _transient(verdicts: list[Told], story: Story, context: Context) -> dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]]:
+    """Devices with results that did not repeat, each with the steps at which that happened."""
+    devices: dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]] = {}
+    for one in verdicts:
+        if one.data["verdict"] != "transient":
+            continue
+        place = _place(one, story, context)
+        key = (place.get("node"), place.get("gpu")) if place.get("gpu") is not None else ("rank", place.get("rank"))
+        before = [other for other in story.numeric if other.what == "rerun_unexpected" and other.order < one.order]
+        step = one.data.get("step") or (before[-1].data["step"] if before else None)
+        devices.setdefault(key, (place, set()))[1].add(step)
+    return devices
+
+
+def _place(one: Told | None, story: Story, context: Context) -> dict[str, Any]:
+    """Rank, node and GPU that a rerun line is about; a line that names none belongs to the unexpected result before it."""
+    if one is None:
+        first = next((other for other in story.numeric if other.what == "rerun_unexpected"), None)
+        rank = first.record.rank if first else None
+    else:
+        rank = one.record.rank
+        if rank is None:
+            before = [other for other in story.numeric if other.what == "rerun_unexpected" and other.order < one.order]
+            rank = before[-1].record.rank if before else None
+    known = context.rank_subject(rank) if rank is not None else _job(context)
+    told = {"node": one.record.node, "gpu": one.record.gpu} if one is not None else {}
+    return known | {key: value for key, value in told.items() if value is not None}
+
+
+def _sdc(place: dict[str, Any], lines: list[EvidenceLine], explanation: str, response: Any) -> Finding:
+    return finding(
+        "gpu.sdc", place, explanation, evidence=lines, response=response,
+        next_steps=("Move the job off this GPU at its next boundary.", "Run the vendor's diagnostics (long level) and a matrix-multiply check on it."),
+    )  # fmt: skip
+
+
+def _mismatch(lines: list[Told], context: Context) -> list[Finding]:
+    """Replicas that should be equal differ: one rank named is a suspect."""
+    ranks = {one.record.rank for one in lines if one.record.rank is not None}
+    evidence = [one.evidence() for one in lines]
+    if len(ranks) == 1:
+        return [_sdc(context.rank_subject(ranks.pop()), evidence, "One rank's weights differ from those of its replicas: a device that computes wrong.", "drain")]
+    return [finding("gpu.sdc", _job(context), "Replicas that should hold equal weights differ; which one is wrong is not told.", evidence=evidence, response="page")]
+
+
+# --- NaN and what looks like it -------------------------------------------------------------------------------------------
+
+
+def _nan(story: Story, context: Context) -> list[Finding]:
+    series = story.numbers.series
+    bad = {rank: one for rank, one in series.items() if one.bad}
+    zero = {rank: one for rank, one in series.items() if _turned_zero(one)}
+    spoken = [one for one in story.numeric if one.what == "nan_text"]
+    if not bad and not zero:
+        return [_spoken(spoken, story, context)] if spoken else []
+    worst = max((bad or zero).values(), key=lambda one: one.bad_run)
+    lasting = any(one.bad_run >= 2 or (one.bad_run >= 1 and one.lines <= 3) for one in bad.values()) or bool(zero)
+    last_bad = any(one.bad_run for one in bad.values()) or bool(zero)
+    reasons = ", ".join(text for text, _ in sum((one.bad_reasons for one in bad.values()), type(worst.bad_reasons)()).most_common(3))
+    reasons = reasons or "the loss is exactly 0"
+    evidence = [one.evidence() for one in spoken[:4]] + [mark.evidence() for mark in ([worst.first_bad] if worst.first_bad else []) + list(worst.texts)]
+    subject = _job(context) | _only_rank(bad or zero, series, context)
+    where = f" first at step {worst.first_bad.step}" if worst.first_bad and worst.first_bad.step is not None else ""
+    if not last_bad and max(one.bad_run_longest for one in bad.values()) < 3:
+        return [
+            finding(
+                "job.loss_nan", subject, f"A step was not finite ({reasons},{where}), and the next ones are: it healed.", evidence=evidence,
+                response="watch", state="resolved",
+            )
+        ]  # fmt: skip
+    return [
+        finding(
+            "job.loss_nan", subject,
+            f"The numbers are not finite any more: {reasons},{where}{'' if lasting else ' (so far one line)'}. Whether program, data or a GPU began it is"
+            " not told, so no node is drained.",
+            evidence=_unique(evidence), response="page", next_steps=_POISONED,
+        )
+    ]  # fmt: skip
+
+
+def _turned_zero(one: Series) -> bool:
+    """A loss that is exactly 0 again and again after real values: trainers print that for NaN that they filter."""
+    return one.equal_value == 0 and one.equal_run >= 3 and bool(one.losses) and max(one.losses) > 0.05
+
+
+def _spoken(lines: list[Told], story: Story, context: Context) -> Finding:
+    """A line says NaN in words, the step lines do not show it."""
+    ranks = sorted({one.record.rank for one in lines if one.record.rank is not None})
+    on_data = any(word in one.record.text.lower() for one in lines for word in ("batch", "input", "sample", "shard", "data"))
+    healthy_after = any(one.last and one.last.line > lines[-1].line and not one.bad_run for one in story.numbers.series.values())
+    subject = context.rank_subject(ranks[0]) if len(ranks) == 1 else _job(context)
+    return finding(
+        "job.loss_nan", subject, "A rank reports values that are not finite." + (" They come with the data." if on_data else ""),
+        evidence=[one.evidence() for one in lines], culprit="data" if on_data else "app", repair="fix_data" if on_data else "fix_app",
+        response="watch" if healthy_after else "page", next_steps=_POISONED,
+    )  # fmt: skip
+
+
+def _only_rank(bad: dict[int | None, Series], series: dict[int | None, Series], context: Context) -> dict[str, Any]:
+    """The one rank whose numbers are bad while others' are not, or where they were bad first."""
+    named = [rank for rank in bad if rank is not None]
+    if len(named) == 1 and len(series) > 1:
+        return context.rank_subject(named[0])
+    return {}
+
+
+def _unique(lines: list[EvidenceLine]) -> list[EvidenceLine]:
+    return list({(one.file, one.line): one for one in lines}.values())
+
+
+# --- Jumps, standing still, resumes ---------------------------------------------------------------------------------------
+
+
+def _main(numbers: Numbers) -> Series | None:
+    """The series with most losses."""
+    return max(numbers.series.values(), key=lambda one: one.with_loss, default=None)
+
+
+def _resume(story: Story, context: Context) -> list[Finding]:
+    """A job that starts where it did not stop: the loss jumps at a resume, or nothing was loaded."""
+    one = _main(story.numbers)
+    if one is None:
+        return []
+    fresh = [told for told in story.life if told.what == "fresh_start"]
+    if one.high_after_resume and one.high_run >= 1:
+        return [
+            finding(
+                "job.resume_mismatch", _job(context),
+                f"After a resume the loss is {one.high_value:.4g} where it was {one.normal_value:.4g}: what was loaded is not what was saved.",
+                evidence=[told.evidence() for told in fresh] + ([one.first_high.evidence()] if one.first_high else []),
+                next_steps=("Stop: the run trains from a wrong state.", "Compare step, learning rate and data cursor with those of the snapshot."),
+            )
+        ]  # fmt: skip
+    if one.zero_lr_run >= 3 and not (one.total and one.last and one.last.step and one.last.step >= 0.98 * one.total):
+        return [
+            finding(
+                "job.resume_mismatch" if story.life else "job.loss_stagnant", _job(context),
+                f"The learning rate is exactly 0 for {one.zero_lr_run} lines, and the schedule is not at its end: nothing is learnt.",
+                evidence=[mark.evidence() for mark in one.texts],
+                next_steps=("Check the scheduler's state and total steps that were loaded.",),
+            )
+        ]  # fmt: skip
+    return []
+
+
+def _jump(story: Story, context: Context) -> list[Finding]:
+    one = _main(story.numbers)
+    if one is None or not one.spikes or one.first_high is None:
+        return []
+    evidence = _unique([one.first_high.evidence(), *(mark.evidence() for mark in one.texts)])
+    text = f"The loss jumped from {one.normal_value:.4g} to {one.high_value:.4g} at step {one.first_high.step}"
+    if one.high_run >= DIVERGED_LINES:
+        return [
+            finding("job.loss_spike", _job(context), f"{text} and does not come back.", evidence=evidence, response="page", next_steps=_POISONED)
+        ]
+    came_back = one.high_run == 0
+    return [
+        finding(
+            "job.loss_spike", _job(context), f"{text}{' and came back by itself' if came_back else '; the log ends there'}.", evidence=evidence,
+            response="watch", state="resolved" if came_back else "open",
+        )
+    ]  # fmt: skip
+
+
+def _stagnant(story: Story, context: Context) -> list[Finding]:
+    one = _main(story.numbers)
+    if one is None or one.equal_longest_first is None:
+        return []
+    flat = len(one.losses) >= 10 and one.with_loss >= 10 and (max(one.losses) - min(one.losses)) < 2e-4 * abs(median(one.losses))
+    if not stands_still(one) and not (one.equal_run >= 3 and one.zero_grad_run >= 3) and not flat:
+        return []
+    return [
+        finding(
+            "job.loss_stagnant", _job(context),
+            f"The loss is {one.equal_longest_value:.6g} again and again ({max(one.equal_run_longest, len(one.losses) if flat else 0)} lines): nothing is learnt.",
+            evidence=[one.equal_longest_first.evidence(), *(mark.evidence() for mark in one.texts)],
+            next_steps=("Check learning rate, gradient norm and that the data moves on.",),
+        )
+    ]  # fmt: skip
+
+
+def _scaling(story: Story, context: Context) -> list[Finding]:
+    """Dynamic loss scaling that cannot find a scale."""
+    numbers = story.numbers
+    longest = max((one.skip_run for one in numbers.series.values()), default=0)
+    if longest < SKIPS_MAX and not numbers.notices["scale_minimum"]:
+        return []
+    evidence = [one.evidence() for one in story.numeric if one.what in ("overflow", "scale_minimum")][-6:]
+    return [
+        finding(
+            "job.loss_nan", _job(context), f"Steps are skipped without end ({longest} in a row): gradients overflow at every loss scale.",
+            evidence=evidence or [mark.evidence() for one in numbers.series.values() for mark in one.texts], response="page", next_steps=_POISONED,
+        )
+    ]  # fmt: skip
