@@ -45,6 +45,8 @@ log = structlog.get_logger()
 
 #: How often a witness says that it is there, and looks who else is, seconds.
 PRESENCE_SECONDS = 1.0
+#: After its own start a witness calls no other absent for this long: they start together.
+GRACE_SECONDS = 10.0
 
 
 class Witness:
@@ -194,11 +196,15 @@ class Witness:
 
     async def _presence(self) -> None:
         """Says that this witness is there, and tells the judge who else is."""
+        grace_over = self.clock.monotonic() + GRACE_SECONDS
         while True:
             try:
                 await self.ledger.acquire(f"witness:{self.name}", self.holder)
                 for name in self.names:
-                    self.peers[name] = name == self.name or await self.ledger.holder(f"witness:{name}") is not None
+                    there = name == self.name or await self.ledger.holder(f"witness:{name}") is not None
+                    if not there and name not in self.peers and self.clock.monotonic() < grace_over:
+                        continue  # it may be starting as we are: unknown is not absent
+                    self.peers[name] = there
                     lag = {"lag_s": self.lag_seconds} if name == self.name else {}
                     now = self.clock.monotonic()
                     self.judge.observe(Signal(t=now, kind="witness", witness=name, data={"up": self.peers[name], **lag}))

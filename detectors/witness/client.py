@@ -1,0 +1,72 @@
+"""Asks the witnesses over HTTP, as the commands do: the first that answers is enough."""
+
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+import msgspec
+
+from detectors.witness.access import Role, token_for
+from outrider.config.security import SecuritySection
+from outrider.config.site import Config
+from outrider.config.witness import WitnessSection
+from outrider.errors import InputError, OutriderError
+
+#: A witness that says nothing for so long is passed over, seconds.
+TIMEOUT_SECONDS = 3.0
+
+
+class RefusedError(OutriderError):
+    """A witness answered, and said no."""
+
+
+class Client:
+    """The witnesses of one site, asked in their order."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises InputError when the configuration names no witness."""
+        self._members = config.get(WitnessSection).members
+        if not self._members:
+            raise InputError("names no witness", file=str(config.path or "the configuration"), key="witness.members")
+        self._security = config.get(SecuritySection)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The answer to a question, as a viewer.
+
+        Raises:
+            OutriderError: no witness answers, or it refuses.
+        """
+        asked = {name: value for name, value in query.items() if value is not None}
+        where = f"{path}?{urllib.parse.urlencode(asked)}" if asked else path
+        return self._ask(where, None, token_for(self._security, Role.VIEWER))
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Gives an order, as an operator. Raises OutriderError as `get` does."""
+        return self._ask(path, msgspec.json.encode(body), token_for(self._security, Role.OPERATOR))
+
+    def _ask(self, path: str, body: bytes | None, token: str) -> Any:
+        silent = []
+        for member in self._members:
+            request = urllib.request.Request(  # noqa: S310 - the scheme is ours
+                member.url + path, data=body, headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+            )
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+                    return msgspec.json.decode(answer.read())
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code < 500:
+                        raise RefusedError(f"{member.name} refuses: {_reason(error.read())}") from None
+                silent.append(f"{member.name}: HTTP {error.code}")
+            except (OSError, msgspec.MsgspecError) as error:
+                reason = getattr(error, "reason", error)
+                silent.append(f"{member.name} ({member.url}): {reason}")
+        raise OutriderError(f"no witness answers: {'; '.join(silent)}")
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["error"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError):
+        return "no reason given"

@@ -1,0 +1,85 @@
+"""The answers of the witnesses as tables for people."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_STATE_STYLE = {
+    "suspected": "yellow", "confirmed": "bold red", "acting": "bold red", "recovering": "cyan", "resolved": "green", "refuted": "dim",
+}  # fmt: skip
+
+
+def print_status(told: dict[str, Any]) -> None:
+    """One screen: who watches, what is open, what to know."""
+    console = Console()
+    mode = Text(told["mode"], style="bold green" if told["mode"] == "act" else "bold yellow")
+    console.print("site", Text(told["site"], style="bold"), "in mode", mode, "- PAUSED" if told["paused"] else "")
+    watchers = Table("witness", "there", "leads", box=None)
+    for name, seen in told["witnesses"].items():
+        there = {True: "yes", False: Text("no", style="red"), None: "unknown"}[seen["up"]]
+        watchers.add_row(name, there, "leads" if name == told["leader"] else "")
+    console.print(watchers)
+    console.print(
+        f"{told['nodes']} nodes, spares {', '.join(told['spares']) or 'none'}, deliverer {'there' if told['deliverer'] else 'not there'}"
+    )
+    for job, line in told["jobs"].items():
+        console.print(Text(f"job {job}: attempt {line['attempt']}, {line['ranks']} ranks"))
+    if told["maintenance"]:
+        console.print(Text(f"maintenance: {', '.join(told['maintenance'])}"))
+    if told["open"]:
+        print_incidents(told["open"])
+    else:
+        console.print("no open incident", style="green")
+    for warning in told["warnings"]:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+
+
+def print_incidents(told: list[dict[str, Any]]) -> None:
+    """A row an incident."""
+    table = Table("incident", "since", "state", "fault", "about", "response", "why")
+    for incident in told:
+        state = str(incident.get("state", "unknown"))
+        table.add_row(
+            str(incident.get("incident", ""))[:8], str(incident.get("opened", ""))[:19].replace("T", " "),
+            Text(state, style=_STATE_STYLE.get(state, "")), str(incident.get("fault", "")), Text(_subject(incident)),
+            str(incident.get("response", "")), Text(str(incident.get("explanation", ""))),
+        )  # fmt: skip
+    Console().print(table)
+
+
+def print_incident(told: dict[str, Any]) -> None:
+    """The whole story of one."""
+    console = Console()
+    print_incidents([told])
+    start = told["history"][0]["t"] if told["history"] else 0.0
+    for line in told["history"]:
+        what = " ".join(str(line[key]) for key in ("event", "action", "outcome", "refused") if line.get(key))
+        console.print(
+            Text(
+                f"  {line['t'] - start:8.2f} s  {what}: {line.get('explanation') or line.get('reason') or line.get('detail') or ''}"
+            )
+        )
+    for evidence in told.get("evidence", []):
+        console.print(Text(f"  evidence ({evidence['layer']}, {evidence['effect']}s): {evidence['text']}"))
+    console.print(Text(f"  votes: {', '.join(f'{name} {vote}' for name, vote in told.get('votes', {}).items()) or 'none'}"))
+    for row in told["actions"]:
+        error = f", {row['error']}" if row["error"] else ""
+        console.print(Text(f"  {row['type']} to {row['target'] or 'all'}: {row['state']}, {row['attempts']} attempts{error}"))
+
+
+def print_audit(told: list[dict[str, Any]]) -> None:
+    """A row an entry."""
+    table = Table("when", "who", "what", "incident", "about", "why")
+    for entry in told:
+        about = entry.get("action") or entry.get("type") or entry.get("target") or ""
+        table.add_row(
+            str(entry.get("wall", ""))[:19].replace("T", " "), str(entry.get("who", "")), str(entry.get("what", "")),
+            str(entry.get("incident") or "")[:8], Text(str(about)), Text(str(entry.get("why", ""))),
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _subject(incident: dict[str, Any]) -> str:
+    return " ".join(f"{key} {value}" for key, value in incident.get("subject", {}).items())
