@@ -50,6 +50,9 @@ class Draft:
         if event.kind == "release":
             self.releases.append(event.target)
             self.cleared.append(event.target)
+        before = self.pictures.get(event.target)
+        if before is not None:
+            self._write(translate.word_write(event, self.now, self._wall, before))
 
     def _change(self, change: IncidentChange) -> None:
         before = self.pictures.get(change.incident)

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 _STATE_STYLE = {
-    "suspected": "yellow", "confirmed": "bold red", "acting": "bold red", "recovering": "cyan", "resolved": "green", "refuted": "dim",
+    "suspected": "yellow", "confirmed": "bold red", "acting": "bold red", "recovering": "cyan", "resolved": "green",
+    "refuted": "dim",
 }  # fmt: skip
 
 
@@ -18,12 +20,11 @@ def print_status(told: dict[str, Any]) -> None:
     console.print("site", Text(told["site"], style="bold"), "in mode", mode, "- PAUSED" if told["paused"] else "")
     watchers = Table("witness", "there", "leads", box=None)
     for name, seen in told["witnesses"].items():
-        there = {True: "yes", False: Text("no", style="red"), None: "unknown"}[seen["up"]]
-        watchers.add_row(name, there, "leads" if name == told["leader"] else "")
+        there = {True: "yes", False: "no", None: "unknown"}[seen["up"]]
+        watchers.add_row(name, Text(there, style="red" if there == "no" else ""), "leads" if name == told["leader"] else "")
     console.print(watchers)
-    console.print(
-        f"{told['nodes']} nodes, spares {', '.join(told['spares']) or 'none'}, deliverer {'there' if told['deliverer'] else 'not there'}"
-    )
+    deliverer = "there" if told["deliverer"] else "not there"
+    console.print(Text(f"{told['nodes']} nodes, spares {', '.join(told['spares']) or 'none'}, deliverer {deliverer}"))
     for job, line in told["jobs"].items():
         console.print(Text(f"job {job}: attempt {line['attempt']}, {line['ranks']} ranks"))
     if told["maintenance"]:
@@ -38,11 +39,13 @@ def print_status(told: dict[str, Any]) -> None:
 
 def print_incidents(told: list[dict[str, Any]]) -> None:
     """A row an incident."""
-    table = Table("incident", "since", "state", "fault", "about", "response", "why")
+    table = Table("incident", "since (UTC)", "state", "fault", "about", "response", "why", box=SIMPLE)
+    for column in table.columns[:4]:
+        column.no_wrap = True
     for incident in told:
         state = str(incident.get("state", "unknown"))
         table.add_row(
-            str(incident.get("incident", ""))[:8], str(incident.get("opened", ""))[:19].replace("T", " "),
+            str(incident.get("incident", ""))[:8], str(incident.get("opened", ""))[5:19].replace("T", " "),
             Text(state, style=_STATE_STYLE.get(state, "")), str(incident.get("fault", "")), Text(_subject(incident)),
             str(incident.get("response", "")), Text(str(incident.get("explanation", ""))),
         )  # fmt: skip
@@ -71,11 +74,13 @@ def print_incident(told: dict[str, Any]) -> None:
 
 def print_audit(told: list[dict[str, Any]]) -> None:
     """A row an entry."""
-    table = Table("when", "who", "what", "incident", "about", "why")
+    table = Table("when (UTC)", "who", "what", "incident", "about", "why", box=SIMPLE)
+    for column in table.columns[:4]:
+        column.no_wrap = True
     for entry in told:
         about = entry.get("action") or entry.get("type") or entry.get("target") or ""
         table.add_row(
-            str(entry.get("wall", ""))[:19].replace("T", " "), str(entry.get("who", "")), str(entry.get("what", "")),
+            str(entry.get("wall", ""))[5:19].replace("T", " "), str(entry.get("who", "")), str(entry.get("what", "")),
             str(entry.get("incident") or "")[:8], Text(str(about)), Text(str(entry.get("why", ""))),
         )  # fmt: skip
     Console().print(table)

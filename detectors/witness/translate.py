@@ -187,6 +187,17 @@ def operator_event(kind: str, control: Control) -> OperatorEvent:
     )
 
 
+def word_write(event: OperatorEvent, now: float, wall: float, before: dict[str, Any]) -> IncidentWrite:
+    """The history line of a person's order about one incident; the picture keeps who said it."""
+    line = {
+        "event": event.kind, "t": now, "wall": iso(wall), "incident": before["incident"], "who": event.who, "reason": event.reason,
+    }  # fmt: skip
+    said = {"ack": "acknowledged", "approve": "approved"}.get(event.kind, event.kind)
+    return IncidentWrite(
+        incident=before["incident"], state=before.get("state", "confirmed"), picture={**before, said: event.who}, line=line
+    )
+
+
 def word_entry(event: OperatorEvent, wall: float) -> dict[str, Any]:
     """What an auditor reads of a person's order."""
     incident = event.target if event.kind in ("ack", "approve", "false_alarm") else None
