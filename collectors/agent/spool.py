@@ -7,6 +7,7 @@ acknowledged after a moment; a healthy site hardly ever writes. What does not fi
 import os
 import struct
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,7 +63,11 @@ class Spool:
         self._segments = _find_segments(folder)
         self._acked = _read_positions(folder / "positions.json", witnesses)
         self._stored = self._segments[-1].last if self._segments else 0
-        self._number = max([self._stored, *self._acked.values()], default=0)
+        # Within a boot numbers never come again, even if what an earlier start left is lost: microseconds since boot grow
+        # faster than any node has signals.
+        self._number = max([self._stored, time.monotonic_ns() // 1000, *self._acked.values()])
+        if not self._segments:
+            self._acked = dict.fromkeys(witnesses, self._number)
         self._stopping = False
         #: A segment of an earlier start may end in half an entry: it is read, never appended to.
         self._appending = False
@@ -117,9 +122,15 @@ class Spool:
                 self._memory.popleft()
 
     def waiting(self) -> dict[str, int]:
-        """Signals that each witness has not acknowledged yet."""
+        """Signals that each witness has not acknowledged yet (segments are counted whole)."""
         with self._changed:
-            return {witness: self._number - acked for witness, acked in self._acked.items()}
+            first = self._memory[0].number if self._memory else self._number + 1
+            older = [segment for segment in self._segments if segment.first < first]
+            return {
+                witness: sum(entry.number > acked for entry in self._memory)
+                + sum(segment.last - segment.first + 1 for segment in older if segment.last > acked)
+                for witness, acked in self._acked.items()
+            }
 
     def disk_bytes(self) -> int:
         """Size of the segments."""
