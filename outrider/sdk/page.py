@@ -40,14 +40,14 @@ Phase = Literal["init", "compile", "train", "data", "checkpoint", "eval", "idle"
 Command = Literal["none", "copy", "publish", "drop", "exit"]
 Ack = Literal["none", "working", "done", "failed"]
 Situation = Literal["running", "stalled", "exception", "sigterm", "leaving"]
-Farewell = Literal["none", "end", "exception", "sigterm", "told", "deadline"]
+Farewell = Literal["none", "end", "exception", "sigterm", "told", "fenced"]
 
 #: Order is the code on the page: append only.
 PHASE_CODES: Final[tuple[Phase, ...]] = ("init", "compile", "train", "data", "checkpoint", "eval", "idle", "end")
 COMMAND_CODES: Final[tuple[Command, ...]] = ("none", "copy", "publish", "drop", "exit")
 ACK_CODES: Final[tuple[Ack, ...]] = ("none", "working", "done", "failed")
 SITUATION_CODES: Final[tuple[Situation, ...]] = ("running", "stalled", "exception", "sigterm", "leaving")
-FAREWELL_CODES: Final[tuple[Farewell, ...]] = ("none", "end", "exception", "sigterm", "told", "deadline")
+FAREWELL_CODES: Final[tuple[Farewell, ...]] = ("none", "end", "exception", "sigterm", "told", "fenced")
 
 #: What a step's `figures` are, in order.
 FIGURES: Final = ("loss", "grad_norm", "lr", "tokens", "data_s", "compute_s", "wait_s")

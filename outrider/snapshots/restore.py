@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from outrider.snapshots.digest import matches
 from outrider.snapshots.errors import RestoreError
-from outrider.snapshots.fence import FenceRecord, read_fence
+from outrider.snapshots.fence import read_fence
 from outrider.snapshots.layout import FORMAT_VERSION, MANIFEST, job_folder, step_folders
 
 
@@ -31,27 +31,42 @@ class SnapshotSet:
         return shard
 
 
-def usable_sets(root: Path | str, job: str) -> tuple[list[SnapshotSet], list[str]]:
-    """The committed sets that the job's fence admits, newest first, and why others are passed over.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What lies in a job's folder: `sets` may be restored, newest first; the others are passed over, with the reason."""
+
+    sets: tuple[SnapshotSet, ...]
+    damaged: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
+
+
+def usable_sets(root: Path | str, job: str) -> Found:
+    """The committed sets that the job's fence admits.
 
     Raises:
         SnapshotError: the fence file makes no sense.
     """
     record = read_fence(root, job)
-    sets, passed = [], []
+    sets, damaged, untrusted = [], [], []
     for step, folder in step_folders(job_folder(root, job)):
         try:
-            sets.append(_read_set(step, folder, record))
+            found = _read_set(step, folder)
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            passed.append(f"{folder / MANIFEST}: {error}")
-    return sets, passed
+            damaged.append(f"{folder / MANIFEST}: {error}")
+            continue
+        if record.admits(step, found.fence):
+            sets.append(found)
+        else:
+            where, when = found.manifest_path, f"fence {record.fence} began"
+            untrusted.append(f"{where}: was linked under fence {found.fence} after {when}: not trusted")
+    return Found(sets=tuple(sets), damaged=tuple(damaged), untrusted=tuple(untrusted))
 
 
 def newest_step(root: Path | str, job: str) -> int | None:
     """The step of the newest usable set, without looking into its shards; None if there is none."""
-    sets, _ = usable_sets(root, job)
+    sets = usable_sets(root, job).sets
     return sets[0].step if sets else None
 
 
@@ -108,7 +123,7 @@ _ADVICE: Final = {
 }
 
 
-def _read_set(step: int, folder: Path, record: FenceRecord) -> SnapshotSet:
+def _read_set(step: int, folder: Path) -> SnapshotSet:
     table = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     if table["format"] != FORMAT_VERSION:
         raise ValueError(f"format {table['format']} is not known here (only {FORMAT_VERSION})")
@@ -117,6 +132,4 @@ def _read_set(step: int, folder: Path, record: FenceRecord) -> SnapshotSet:
         raise ValueError("does not agree with itself")
     if any(Path(shard["file"]).name != shard["file"] for shard in table["shards"]):
         raise ValueError("names a file outside its folder")
-    if not record.admits(step, fence):
-        raise ValueError(f"was linked under fence {fence} after fence {record.fence} began: not trusted")
     return SnapshotSet(step=step, fence=fence, folder=folder, manifest=table)
