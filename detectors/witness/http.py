@@ -54,6 +54,9 @@ class Pages:
             except Refusal as refusal:
                 self.refused[refusal.reason_code] += 1
                 return answer({"error": str(refusal)}, refusal.status, refusal.headers)
+            except web.HTTPException as error:  # aiohttp's own: a body that is too long, mostly
+                self.refused["size" if error.status == 413 else "http"] += 1
+                return answer({"error": error.reason}, error.status)
             except LedgerError as error:
                 self.refused["ledger"] += 1
                 return answer({"error": str(error)}, 503, {"Retry-After": "1"})

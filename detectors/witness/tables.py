@@ -39,15 +39,18 @@ def print_status(told: dict[str, Any]) -> None:
 
 def print_incidents(told: list[dict[str, Any]]) -> None:
     """A row an incident."""
-    table = Table("incident", "since (UTC)", "state", "fault", "about", "response", "why", box=SIMPLE)
-    for column in table.columns[:4]:
+    table = Table("incident", "since (UTC)", "state", "what", box=SIMPLE)
+    for column in table.columns[:3]:
         column.no_wrap = True
     for incident in told:
         state = str(incident.get("state", "unknown"))
+        what = Text(f"{incident.get('fault', '')} {_subject(incident)} -> {incident.get('response', '')}\n", style="bold")
+        what.append(str(incident.get("explanation", "")), style="not bold")
+        if incident.get("acknowledged"):
+            what.append(f"\nseen by {incident['acknowledged']}", style="not bold green")
         table.add_row(
             str(incident.get("incident", ""))[:8], str(incident.get("opened", ""))[5:19].replace("T", " "),
-            Text(state, style=_STATE_STYLE.get(state, "")), str(incident.get("fault", "")), Text(_subject(incident)),
-            str(incident.get("response", "")), Text(str(incident.get("explanation", ""))),
+            Text(state, style=_STATE_STYLE.get(state, "")), what,
         )  # fmt: skip
     Console().print(table)
 

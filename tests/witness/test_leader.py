@@ -1,0 +1,188 @@
+"""The leader: what it hears, what it commits as one, and how it starts again from what is durable."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from witness_doubles import FLEET, FakeCouncil, FakeEngine
+
+from detectors.core.types import Action, ActionResult, IncidentChange, OperatorEvent, Verdict, Vote
+from detectors.witness.journal import Journal
+from detectors.witness.judge import Judge
+from detectors.witness.leader import Leader
+from detectors.witness.ledger import ConflictError, Control
+from detectors.witness.ledger_sqlite import SqliteLedger
+from outrider.clock import ManualClock
+from outrider.signals import Signal
+
+
+class Office:
+    """A leader with its council in the test's hand."""
+
+    def __init__(self, ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> None:
+        self.ledger = ledger
+        self.judge = Judge(FakeEngine(), FLEET, ledger, journal, clock, (1, 2))
+        self.councils: list[FakeCouncil] = []
+        self.leader = Leader("w1-1", ledger, self.judge, journal, clock, self._make, 3.0)
+
+    def _make(self, fence: int) -> FakeCouncil:
+        self.councils.append(FakeCouncil(fence))
+        return self.councils[-1]
+
+    @property
+    def council(self) -> FakeCouncil:
+        return self.councils[-1]
+
+    async def begin(self) -> None:
+        lease = await self.ledger.acquire("leader", "w1-1")
+        assert lease is not None
+        self.leader.term = lease.term
+        await self.leader._take_over()
+
+    async def turn(self, *decisions: Any) -> None:
+        """One turn in which the council decides `decisions` on a vote."""
+        if decisions:
+            await self.ledger.put_votes([vote()])
+            self.council.answers = list(decisions)
+        await self.leader._work()
+
+
+@pytest.fixture
+async def office(ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> Office:
+    made = Office(ledger, journal, clock)
+    await made.begin()
+    return made
+
+
+def vote() -> Vote:
+    return Vote(
+        key="k", witness="w1", verdict=Verdict.FAULTY, fault="node.lost", culprit="node", subject={"node": "n2"}, incarnation="b",
+        response="restart", repair="none", layers=(), evidence=(), reason="silent", reason_code="r", t=1.0,
+    )  # fmt: skip
+
+
+def change(event: Any = "confirmed", incident: str = "i1") -> IncidentChange:
+    return IncidentChange(
+        t=1.0, event=event, incident=incident, fault="node.lost", culprit="node", subject={"node": "n2"}, response="restart",
+        repair="investigate", layers=(), votes={}, evidence=(), explanation="silent", extra={"incarnation": "b", "state": event},
+    )  # fmt: skip
+
+
+def action(name: Any, decision: str, fence: int = 1, incident: str = "i1", **target: Any) -> Action:
+    return Action(
+        t=1.0, decision_id=decision, incident=incident, action=name, target=target, fence=fence, deadline_seconds=60.0
+    )  # fmt: skip
+
+
+SNAPSHOT = action("snapshot", "s", job="j1", attempt=1, ranks=[0])
+QUARANTINE = action("quarantine", "q", node="n2")
+RESTART = action("restart", "r", job="j1", replace=[{"slot": 1, "from": "n2", "to": "n3"}])
+
+
+async def test_one_decision_is_one_transaction(office: Office) -> None:
+    await office.turn(change(), SNAPSHOT, QUARANTINE, RESTART)
+    state = await office.ledger.leader_state()
+    assert (state.fence, state.claims, state.verdicts) == (1, {"n3": "i1"}, {("node=n2", "b"): 1})
+    assert {row.id for row in await office.ledger.list_rows()} == {"s", "q", "r"}
+    assert [order.order for order in await office.ledger.read_orders("n1", 0)] == ["publish"]
+    assert [order.order for order in await office.ledger.read_orders("n2", 0)] == ["stop"]
+    found = await office.ledger.incident("i1")
+    assert found is not None
+    assert [line["event"] for line in found["history"]] == ["confirmed", "action", "action", "action"]
+    assert len(found["audit"]) == 3
+
+
+async def test_a_refusal_is_recorded_and_nothing_else(office: Office) -> None:
+    held = Action(
+        t=1.0,
+        decision_id="r",
+        incident="i1",
+        action="restart",
+        target={"job": "j1"},
+        fence=0,
+        deadline_seconds=1.0,
+        refused="paused",
+    )
+    await office.turn(change(), held)
+    assert await office.ledger.list_rows() == []
+    found = await office.ledger.incident("i1")
+    assert found is not None
+    assert [(line["event"], line.get("refused")) for line in found["history"]] == [("confirmed", None), ("refused", "paused")]
+
+
+async def test_the_end_of_a_delivery_is_heard_once(office: Office) -> None:
+    await office.turn(change(), RESTART)
+    await office.ledger.mark_done("r", {"status": 200})
+    await office.turn()
+    await office.turn()
+    assert office.council.heard.count(ActionResult(decision_id="r", outcome="done", detail={"status": 200})) == 1
+    found = await office.ledger.incident("i1")
+    assert found is not None
+    assert found["state"] == "recovering"
+
+
+async def test_a_snapshot_is_done_when_its_set_was_committed_under_its_fence(office: Office) -> None:
+    await office.turn(change(), SNAPSHOT, RESTART)
+    for fence in (0, 1):
+        office.leader.signal(Signal(t=1.0, kind="snapshot", job="j1", value=12, data={"state": "committed", "fence": fence}))
+    await office.turn()
+    assert [event for event in office.council.heard if isinstance(event, ActionResult)] == [
+        ActionResult(decision_id="s", outcome="done", detail={"step": 12})
+    ]
+    assert [row.id for row in await office.ledger.due(time.monotonic())] == ["r"]
+
+
+async def test_another_leader_in_between_makes_the_commit_fail(office: Office) -> None:
+    await office.ledger.resign("leader", "w1-1")
+    assert await office.ledger.acquire("leader", "w2-1") is not None
+    with pytest.raises(ConflictError):
+        await office.turn(change(), RESTART)
+    assert await office.ledger.list_rows() == []
+
+
+async def test_a_new_leader_goes_on_from_what_was_committed(office: Office) -> None:
+    office.judge.observe(Signal(t=1.0, kind="job", job="j1", value=2, data={"slots": [["n1", 0], ["n3", 0]]}))
+    await office.turn(change(), SNAPSHOT)
+    await office.begin()
+    await office.turn()
+    assert office.council.fence == 1
+    assert office.council.memory == {"heard": 1}
+    assert [event.kind for event in office.council.heard if isinstance(event, Signal)] == ["job"]
+    assert any(isinstance(event, Vote) for event in office.council.heard)
+    office.leader.signal(Signal(t=1.0, kind="snapshot", job="j1", value=12, data={"state": "committed", "fence": 1}))
+    await office.turn()
+    assert any(isinstance(event, ActionResult) for event in office.council.heard)
+
+
+async def test_the_end_of_an_incident_is_told_to_those_who_were_paged(office: Office) -> None:
+    await office.turn(change(), action("page", "p"))
+    await office.turn(change("resolved"))
+    await office.turn(change(incident="i2"), change("resolved", incident="i2"))
+    rows = await office.ledger.list_rows()
+    assert [(row.incident, row.type) for row in rows] == [("i1", "incident.resolved"), ("i1", "incident.confirmed")]
+    assert json.loads(rows[0].body)["data"]["explanation"] == "silent"
+
+
+async def test_people_are_heard_once_and_standing_orders_end(office: Office) -> None:
+    await office.turn(change())
+    await office.ledger.put_control(Control(kind="ack", key="i1", body={"who": "anna"}, seconds_left=60.0))
+    await office.ledger.put_control(Control(kind="pause", key="*", body={"who": "anna"}))
+    await office.turn()
+    await office.turn()
+    await office.ledger.put_control(Control(kind="pause", key="*", body={}, seconds_left=0))
+    await office.turn()
+    said = [(event.kind, event.target) for event in office.council.heard if isinstance(event, OperatorEvent)]
+    assert said == [("ack", "i1"), ("pause", "*"), ("resume", "*")]
+    found = await office.ledger.incident("i1")
+    assert found is not None
+    assert found["acknowledged"] == "anna"
+
+
+async def test_a_released_node_hears_no_more_stop_and_its_claim_ends(office: Office) -> None:
+    await office.turn(change(), QUARANTINE, RESTART)
+    await office.ledger.put_control(Control(kind="release", key="n2", body={}, seconds_left=60.0))
+    await office.ledger.put_control(Control(kind="release", key="n3", body={}, seconds_left=60.0))
+    await office.turn()
+    assert await office.ledger.read_orders("n2", 0) == []
+    assert (await office.ledger.leader_state()).claims == {}
