@@ -95,6 +95,7 @@ def _turn(pipe: Pipe, selector: selectors.BaseSelector, member: _Member, now: fl
         outcome = Readings(signals=outcome.signals[:SIGNALS_MAX], samples=outcome.samples)
     done = time.monotonic()
     pipe.send(Read(collector=name, seconds=done - now, now=done, outcome=outcome, error=error and error[:300]))
+    member.collector.handed_over()
     _plan(selector, member, done, healthy=error is None)
 
 

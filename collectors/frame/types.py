@@ -110,8 +110,16 @@ class Collector(ABC):
         """A descriptor that can be read when there is news, so that `read` is called at once; None: only at the interval."""
         return None
 
+    def handed_over(self) -> None:
+        """The last reading has reached the agent: a cursor may move past it. Kept cheap."""
+        return
+
     def told(self, news: News) -> None:
         """The agent tells of its ranks. Kept cheap."""
+        return
+
+    def close(self) -> None:
+        """Gives back what the collector holds open."""
         return
 
     def signal(self, now: float, kind: str, value: float | int | str | None = None, **fields: Any) -> Signal:

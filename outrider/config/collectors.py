@@ -25,7 +25,7 @@ class CollectorsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     sysfs_root, proc_root: where those file systems are.
     kmsg_path: the kernel log; kmsg_user_records: also take lines that a process wrote (tests and drills only).
-    journal_dir: the journal, read where the kernel log cannot be; empty: never.
+    journalctl: program that reads the journal where the kernel log cannot be read; empty: never.
     interval_seconds: pace of counters (ports, NVML, host); events come by themselves.
     mounts: what the storage collector probes; storage_interval_seconds: how often.
     dcgm_url: of a dcgm-exporter's page, e.g. `http://127.0.0.1:9400/metrics`; empty: none.
@@ -41,7 +41,7 @@ class CollectorsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     proc_root: str = "/proc"
     kmsg_path: str = "/dev/kmsg"
     kmsg_user_records: bool = False
-    journal_dir: str = ""
+    journalctl: str = "journalctl"
     interval_seconds: float = 10.0
     mounts: tuple[MountEntry, ...] = ()
     storage_interval_seconds: float = 15.0
