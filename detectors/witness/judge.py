@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from detectors.core.types import CopyRequest, Decision, ProbeRequest, Vote
 from detectors.witness.journal import Journal
-from detectors.witness.ledger import Ledger, LedgerError, OrderTo
+from detectors.witness.ledger import Control, Ledger, LedgerError, OrderTo
 from detectors.witness.translate import copy_orders, probe_orders
 from outrider.clock import Clock
 from outrider.fleet import Fleet, Job
@@ -58,6 +59,7 @@ class Judge:
         self.errors = 0
         self.dropped = 0
         self.job_signals: dict[str, Signal] = {}
+        self._new_jobs: dict[str, Signal] = {}
         self._votes: dict[tuple[str, str], Vote] = {}
         self._orders: list[OrderTo] = []
         self._ready = asyncio.Event()
@@ -81,6 +83,11 @@ class Judge:
                 self._know(signal)
             for listener in self.listeners:
                 listener(signal)
+
+    def recall(self, job: Signal) -> None:
+        """A job that another witness wrote down before this one was there."""
+        self.observe(msgspec.structs.replace(job, t=self._clock.monotonic()))
+        self._new_jobs.pop(job.job or "", None)
 
     def advance(self) -> None:
         """Lets time do its work."""
@@ -108,7 +115,12 @@ class Judge:
             self._ready.clear()
             votes, self._votes = self._votes, {}
             orders, self._orders = self._orders, []
+            jobs, self._new_jobs = self._new_jobs, {}
             try:
+                # Jobs go first: whoever leads must know a job before it hears a vote that concerns it.
+                for name, told in jobs.items():
+                    await self._ledger.put_control(Control(kind="job", key=name, body=msgspec.to_builtins(told)))
+                jobs = {}
                 if orders:
                     await self._ledger.put_orders(orders)
                     orders = []
@@ -116,6 +128,7 @@ class Judge:
                     await self._ledger.put_votes(list(votes.values()))
             except LedgerError as error:
                 log.warning("ledger_unreachable", error=str(error))
+                self._new_jobs = jobs | self._new_jobs
                 self._votes = votes | self._votes
                 self._orders = (orders + self._orders)[-WAITING_MAX:]
                 self._ready.set()
@@ -151,5 +164,9 @@ class Judge:
         known = self.jobs.get(signal.job)
         if (known is not None and attempt < known.attempt) or (known is None and len(self.jobs) >= JOBS_MAX):
             return
+        before = self.job_signals.get(signal.job)
+        if before is None or (before.value, before.data) != (signal.value, signal.data):
+            self._new_jobs[signal.job] = signal
+            self._ready.set()
         self.job_signals[signal.job] = signal
         self.jobs[signal.job] = Job(job=signal.job, slots=tuple((node, int(gpu)) for node, gpu in pairs), attempt=attempt)

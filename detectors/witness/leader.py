@@ -81,6 +81,7 @@ class Leader:
         self.commits = self.conflicts = self.errors = 0
         self._council: CouncilLike | None = None
         self._place = 0
+        self._jobs_place = 0
         self._state = LeaderState(fence=0, council=None, verdicts={}, claims={})
         self._pictures: dict[str, dict[str, Any]] = {}
         self._actions: dict[str, OutboxRow] = {}
@@ -184,8 +185,8 @@ class Leader:
         rows = await self._ledger.list_rows(limit=1000)
         self._pictures = {picture["incident"]: picture for picture in await self._ledger.incidents()}
         self._actions = {row.decision_id: row for row in rows if row.state not in ("done", "dead")}
-        self._state, self._place, self._standing = state, 0, {}
-        self._signals = list(self._judge.job_signals.values())
+        self._state, self._place, self._jobs_place, self._standing = state, 0, 0, {}
+        self._signals.clear()
         self._council = council
         log.info("leads", term=self.term, fence=state.fence, restored=state.council is not None)
 
@@ -195,17 +196,19 @@ class Leader:
         assert council is not None
         now = self._clock.monotonic()
         decisions: list[Decision] = []
-        said = self._said(await self._ledger.controls())
+        # Votes are read before the jobs, and heard after them: a job is written before the first vote that concerns it.
+        self._place, votes = await self._ledger.read_votes(self._place)
+        controls = await self._ledger.controls()
+        said = self._said(controls)
         for event, _ in said:
             decisions += council.observe(event, now)
-        self._place, votes = await self._ledger.read_votes(self._place)
-        for vote in votes:
-            decisions += council.observe(vote, now)
         effects = {}
-        signals, self._signals = self._signals, []
+        signals, self._signals = self._jobs(controls, now) + self._signals, []
         for signal in signals:
             decisions += council.observe(signal, now)
             effects.update(self._effects(signal))
+        for vote in votes:
+            decisions += council.observe(vote, now)
         results = [result for result in await self._ledger.results() if result.decision_id not in effects]
         heard = [ActionResult(decision_id=result.decision_id, outcome=result.outcome, detail=result.detail) for result in results]
         heard += [ActionResult(decision_id=decision, outcome="done", detail=detail) for decision, detail in effects.items()]
@@ -214,6 +217,12 @@ class Leader:
         decisions += council.advance(self._clock.monotonic())
         if decisions or heard or said:
             await self._commit(council, decisions, heard, effects, said)
+
+    def _jobs(self, controls: list[Control], now: float) -> list[Signal]:
+        """Jobs that are new in the ledger, as the signals that told of them."""
+        fresh = [control for control in controls if control.kind == "job" and control.number > self._jobs_place]
+        self._jobs_place = max((control.number for control in fresh), default=self._jobs_place)
+        return [msgspec.convert({**control.body, "t": now}, Signal) for control in fresh]
 
     def _said(self, controls: list[Control]) -> list[tuple[OperatorEvent, Control | None]]:
         """What people said since the last look: standing orders that began or ended, and single ones (with their control)."""
@@ -293,8 +302,8 @@ class Leader:
             log.info("decision", **_line(decision))
 
 
-#: Signals that the council hears besides votes: what tells of recovery, and people's words.
-_COUNCIL_KINDS = frozenset({"snapshot", "job", "phase"})
+#: Signals that the council hears besides votes and jobs (which come by the ledger): what tells of recovery.
+_COUNCIL_KINDS = frozenset({"snapshot", "phase"})
 
 
 def _line(decision: Decision) -> dict[str, Any]:

@@ -94,7 +94,6 @@ class Witness:
         self.stalls = 0
         self.peers: dict[str, bool] = {}
         self._standing: dict[str, Control] = {}
-        self._jobs_kept: dict[str, Signal] = {}
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled. `ready` is called when all sockets listen.
@@ -171,9 +170,7 @@ class Witness:
             if control.kind == "maintenance":
                 standing[control.key] = control
             elif control.kind == "job" and control.key not in self.judge.jobs:
-                told = msgspec.convert(control.body, Signal)
-                self._jobs_kept[control.key] = told
-                self.judge.observe(msgspec.structs.replace(told, t=self.clock.monotonic()))
+                self.judge.recall(msgspec.convert(control.body, Signal))
         for key in standing.keys() ^ self._standing.keys():
             value = "on" if key in standing else "off"
             control = standing.get(key) or self._standing[key]
@@ -184,15 +181,6 @@ class Witness:
                 )
             )
         self._standing = standing
-        await self._keep_jobs()
-
-    async def _keep_jobs(self) -> None:
-        """Writes jobs that are new or changed, for witnesses that start later."""
-        for job, told in list(self.judge.job_signals.items()):
-            kept = self._jobs_kept.get(job)
-            if kept is None or (kept.value, kept.data.get("slots")) != (told.value, told.data.get("slots")):
-                self._jobs_kept[job] = told
-                await self.ledger.put_control(Control(kind="job", key=job, body=msgspec.to_builtins(told)))
 
     async def _presence(self) -> None:
         """Says that this witness is there, and tells the judge who else is."""
@@ -208,7 +196,6 @@ class Witness:
                     lag = {"lag_s": self.lag_seconds} if name == self.name else {}
                     now = self.clock.monotonic()
                     self.judge.observe(Signal(t=now, kind="witness", witness=name, data={"up": self.peers[name], **lag}))
-                await self._keep_jobs()
             except LedgerError as error:
                 log.warning("ledger_unreachable", error=str(error))
             await asyncio.sleep(PRESENCE_SECONDS)
