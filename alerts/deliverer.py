@@ -1,7 +1,7 @@
-"""The deliverer: drains the outbox of the ledger to the webhook targets.
+"""The deliverer: drains the outbox of the ledger to the targets of `[alerts]`.
 
-At least once, in the order that each row's `after` demands, signed, with back-off and a breaker for each target. Only the holder of
-the lease `deliverer` sends; another one waits. A row's `webhook-id` never changes, so a receiver can drop what it has seen.
+At least once, in the order that each row's `after` demands, with back-off and a breaker for each target. Only the holder of the
+lease `deliverer` sends; another one waits. A row's id never changes, so a receiver can drop what it has seen.
 """
 
 import asyncio
@@ -11,141 +11,192 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
 import structlog
 
-from alerts.delivery import Attempt, post
-from alerts.webhooks import read_secrets
+from alerts.breaker import Breaker
+from alerts.delivery import Attempt
+from alerts.metrics import DelivererMetrics
+from alerts.senders import Sender, make_senders
 from detectors.witness.ledger import Ledger, LedgerError, make_ledger
 from detectors.witness.outbox import OutboxRow
-from outrider.config.alerts import AlertsConfig, Target
+from outrider.config.alerts import AlertsConfig
 from outrider.config.ledger import LedgerSection
-from outrider.config.site import Config, read_config
+from outrider.config.site import Config, SiteSection, read_config
 
-#: Deliveries under way at once: bounds memory and sockets; a quarantine of 750 nodes is 24 rounds of it.
-PARALLEL = 32
+#: Deliveries under way at once: bounds memory and sockets. 1,000 incidents are 16 rounds of it.
+PARALLEL = 64
+#: .. and to one target, so that a receiver that hangs holds up nobody else.
+PARALLEL_TARGET = 16
+#: Rows looked at in one turn; more only where a whole page belongs to targets that are held back (up to `PAGE_MAX`).
+PAGE, PAGE_MAX = 256, 16384
 log = structlog.get_logger()
 
 
 @dataclass
-class Breaker:
-    """A target's recent luck. Open until `closed_at` (monotonic seconds); `gone` for good after a 410."""
-
-    failures: int = 0
-    closed_at: float = 0.0
-    gone: bool = False
-
-
-@dataclass
 class Route:
-    """One target with its secrets and its breaker."""
+    """One target, its breaker, and how many rows are on their way to it."""
 
-    target: Target
-    secrets: tuple[str, ...]
-    breaker: Breaker = field(default_factory=Breaker)
+    sender: Sender
+    breaker: Breaker
+    under_way: int = 0
 
     def wants(self, kind: str) -> bool:
-        return not self.target.types or kind in self.target.types
+        return not self.sender.types or kind in self.sender.types
 
 
+@dataclass(eq=False)
 class Deliverer:
     """Drains one ledger. `run` goes on until cancelled; a ledger that cannot be reached is waited for."""
 
-    def __init__(self, ledger: Ledger, settings: AlertsConfig, holder: str, chance: random.Random) -> None:
-        self.ledger, self.settings, self.holder = ledger, settings, holder
-        self.routes = {target.name: Route(target, read_secrets(target.secret_files)) for target in settings.targets}
-        self._chance = chance
+    ledger: Ledger
+    settings: AlertsConfig
+    senders: list[Sender]
+    holder: str
+    chance: random.Random
+    metrics: DelivererMetrics = field(default_factory=DelivererMetrics)
+
+    def __post_init__(self) -> None:
+        make = self.settings
+        self.routes = {sender.name: Route(sender, Breaker(make.breaker_failures, make.breaker_seconds)) for sender in self.senders}
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._page = PAGE
 
     async def run(self) -> None:
         """Drains until cancelled; gives the lease back when it ends."""
-        async with aiohttp.ClientSession() as session:
-            try:
-                while True:
-                    try:
-                        lease = await self.ledger.acquire("deliverer", self.holder)
-                        if lease is not None:
-                            await self._drain(session)
-                        await self.ledger.changed(self.settings.poll_seconds if lease else 0.5)
-                    except LedgerError as error:
-                        log.warning("ledger_unreachable", error=str(error))
-                        await asyncio.sleep(1.0)
-            finally:
-                for task in self._tasks:
-                    task.cancel()
-                with contextlib.suppress(LedgerError):
-                    await self.ledger.resign("deliverer", self.holder)
+        try:
+            for sender in self.senders:
+                await sender.open()
+            while True:
+                try:
+                    lease = await self.ledger.acquire("deliverer", self.holder)
+                    if lease is not None:
+                        await self._drain()
+                    await self._wait(self.settings.poll_seconds if lease else 0.5)
+                except LedgerError as error:
+                    log.warning("ledger_unreachable", error=str(error))
+                    await asyncio.sleep(1.0)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            for sender in self.senders:
+                await sender.close()
+            with contextlib.suppress(LedgerError):
+                await self.ledger.resign("deliverer", self.holder)
 
-    async def _drain(self, session: aiohttp.ClientSession) -> None:
+    async def _wait(self, seconds: float) -> None:
+        """Until the ledger changed, a delivery ended while rows were waiting for room, or the time is over."""
+        if self._freed.is_set():
+            self._freed.clear()
+            return
+        await self.ledger.changed(seconds)
+
+    async def _drain(self) -> None:
         """Starts a delivery for each row that is due, as far as there is room."""
-        for row in await self.ledger.due(time.monotonic(), limit=1000):
+        now = time.monotonic()
+        rows = await self.ledger.due(now, limit=self._page)
+        started = 0
+        for row in rows:
             if len(self._tasks) >= PARALLEL:
-                return
-            if row.id in self._under_way or self._held_back(row):
+                break
+            if row.id in self._under_way or not self._room(row, now):
                 continue
-            self._under_way.add(row.id)
-            task = asyncio.create_task(self._deliver(session, row))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            started += 1
+            self._start(row)
+        if len(rows) == self._page and not started and len(self._tasks) < PARALLEL:
+            self._page = min(self._page * 4, PAGE_MAX)
+        elif started:
+            self._page = PAGE
 
-    def _held_back(self, row: OutboxRow) -> bool:
+    def _room(self, row: OutboxRow, now: float) -> bool:
         route = self.routes.get(row.target)
-        return route is not None and not route.breaker.gone and route.breaker.closed_at > time.monotonic()
+        return route is None or row.dry_run or route.breaker.room(PARALLEL_TARGET, route.under_way, now) > 0
 
-    async def _deliver(self, session: aiohttp.ClientSession, row: OutboxRow) -> None:
+    def _start(self, row: OutboxRow) -> None:
+        route = self.routes.get(row.target)
+        self._under_way.add(row.id)
+        if route is not None:
+            route.under_way += 1
+        task = asyncio.create_task(self._deliver(row, route))
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._under_way.discard(row.id)
+            if route is not None:
+                route.under_way -= 1
+            self._freed.set()
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("delivery_bug", row=row.id, exc_info=error)
+
+        task.add_done_callback(ended)
+
+    async def _deliver(self, row: OutboxRow, route: Route | None) -> None:
         try:
             if row.dry_run:
-                await self._finish(row, {"dry_run": True, "would_send": row.body})
+                await self._end(row, {"dry_run": True, "would_send": row.body, "to": self._targets(row)})
             elif not row.target:
-                await self._route(row)
-            elif (route := self.routes.get(row.target)) is None:
-                await self.ledger.mark_dead(row.id, f"no target is called {row.target!r} any more")
+                await self._fan_out(row)
+            elif route is None:
+                await self.ledger.mark_dead(row.id, f"no target is called {row.target!r} any more", {"reason_code": "no_target"})
             elif route.breaker.gone:
-                await self.ledger.mark_dead(row.id, "target is gone (410)")
+                await self.ledger.mark_dead(row.id, "the target is gone (410)", {"reason_code": "gone"})
             else:
-                attempt = await post(session, route.target, route.secrets, row.id, row.body, time.time())
+                began = time.monotonic()
+                attempt = await self._send(route, row)
+                self.metrics.attempt(row.target, attempt.outcome, time.monotonic() - began)
                 await self._settle(row, route, attempt)
         except LedgerError as error:
             log.warning("ledger_unreachable", error=str(error), row=row.id)
-        finally:
-            self._under_way.discard(row.id)
 
-    async def _route(self, row: OutboxRow) -> None:
-        names = [name for name, route in self.routes.items() if route.wants(row.type)]
-        if not names:
-            await self._finish(row, {"note": f"no target wants {row.type}"})
-        else:
+    async def _send(self, route: Route, row: OutboxRow) -> Attempt:
+        try:
+            return await route.sender.send(row, time.time())
+        except Exception as error:  # our own bug in one kind of target must not stop the others
+            log.exception("sender_bug", target=row.target, row=row.id)
+            return Attempt(outcome="retry", reason=f"our own error: {error!r}", reason_code="internal")
+
+    def _targets(self, row: OutboxRow) -> list[str]:
+        return [row.target] if row.target else [name for name, route in self.routes.items() if route.wants(row.type)]
+
+    async def _fan_out(self, row: OutboxRow) -> None:
+        names = self._targets(row)
+        if names:
             await self.ledger.fan_out(row.id, names)
+        elif row.type in ("incident.confirmed", "incident.resolved", "job.snapshot.requested"):
+            # Agents write snapshots, and people may use the console alone: nobody else has to be asked.
+            await self._end(row, {"note": f"no target wants {row.type}"})
+        else:
+            await self.ledger.mark_dead(row.id, f"no target wants {row.type}", {"reason_code": "no_target"})
 
-    async def _finish(self, row: OutboxRow, detail: dict[str, Any]) -> None:
+    async def _end(self, row: OutboxRow, detail: dict[str, Any]) -> None:
         """Accepted: done, or sent where the effect is awaited (a dry run has none)."""
         mark = self.ledger.mark_sent if row.awaits_effect else self.ledger.mark_done
         await mark(row.id, detail)
 
     async def _settle(self, row: OutboxRow, route: Route, attempt: Attempt) -> None:
-        """Writes down what an attempt came to."""
-        breaker, settings = route.breaker, self.settings
-        breaker.failures = breaker.failures + 1 if attempt.outcome == "retry" else 0
-        breaker.gone = attempt.outcome == "gone"
-        if breaker.failures >= settings.breaker_failures:
-            breaker.closed_at = time.monotonic() + settings.breaker_seconds
-        await self.ledger.put_audit([audit_entry(row, attempt)])
+        """Writes down what an attempt came to: the row first, so that a death in between repeats as little as can be."""
+        now = time.monotonic()
+        route.breaker.note(attempt.outcome, now)
+        self.metrics.breaker(row.target, route.breaker.is_open(now))
         log.info("delivery", row=row.id, type=row.type, target=row.target, incident=row.incident, outcome=attempt.outcome,
                  status=attempt.status, reason=attempt.reason)  # fmt: skip
         match attempt.outcome:
             case "accepted":
-                await self._finish(row, {"status": attempt.status})
-            case "retry" if row.attempts + 1 < route.target.attempts_max:
+                await self._end(row, {"status": attempt.status, "said": attempt.reason, **attempt.detail})
+            case "retry" if row.attempts + 1 < route.sender.attempts_max:
                 wait = attempt.retry_seconds if attempt.retry_seconds is not None else self._backoff(row.attempts)
                 await self.ledger.mark_failed(row.id, attempt.reason, wait)
             case _:
-                await self.ledger.mark_dead(row.id, attempt.reason, {"reason_code": attempt.reason_code})
+                await self.ledger.mark_dead(row.id, attempt.reason, {"reason_code": attempt.reason_code, **attempt.detail})
+        await self.ledger.put_audit([audit_entry(row, attempt)])
 
     def _backoff(self, attempts: int) -> float:
         """Doubling wait with full jitter on its upper half, so that targets that came back are not stormed."""
         wait = min(self.settings.backoff_seconds * 2.0 ** min(attempts, 30), self.settings.backoff_seconds_max)
-        return wait * self._chance.uniform(0.5, 1.0)
+        return wait * self.chance.uniform(0.5, 1.0)
 
 
 def audit_entry(row: OutboxRow, attempt: Attempt) -> dict[str, Any]:
@@ -158,10 +209,15 @@ def audit_entry(row: OutboxRow, attempt: Attempt) -> dict[str, Any]:
 
 async def serve(config: Config) -> None:
     """Runs the deliverer of one site until it is cancelled."""
+    settings = config.get(AlertsConfig)
     ledger = make_ledger(config.get(LedgerSection))
     await ledger.open()
+    metrics = DelivererMetrics()
     try:
-        await Deliverer(ledger, config.get(AlertsConfig), f"deliverer-{time.monotonic_ns():x}", random.Random()).run()  # noqa: S311
+        senders = make_senders(settings, ledger, config.get(SiteSection).name)
+        async with metrics.page(settings, ledger):
+            holder = f"deliverer-{time.monotonic_ns():x}"
+            await Deliverer(ledger, settings, senders, holder, random.Random(), metrics).run()  # noqa: S311
     finally:
         await ledger.close()
 

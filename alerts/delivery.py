@@ -1,14 +1,13 @@
 """One attempt to deliver one webhook, and what its answer means. Decides nothing about when: that is the deliverer's part."""
 
-import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from typing import Any, Literal
 
 import aiohttp
 
 from alerts.webhooks import signed_headers
-from outrider.config.alerts import Target
+from outrider.config.targets import Target
 
 #: Longest wait that a receiver may ask for, seconds: an hour, so that a wrong header cannot park an order for ever.
 RETRY_AFTER_MAX = 3600.0
@@ -22,13 +21,14 @@ _MAY_PASS = frozenset({401, 403, 404, 408, 423, 425, 429})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """`outcome`: `accepted`; `retry` (a later try makes sense, `retry_seconds` if the receiver said when); `refused` (never);
-    `gone` (410: the receiver wants no more of anything)."""
+    `gone` (410: the receiver wants no more of anything). `detail`: what a person or the council may want to know."""
 
     outcome: Literal["accepted", "retry", "refused", "gone"]
     reason: str
     reason_code: str
     status: int | None = None
     retry_seconds: float | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
 
 
 async def post(
@@ -52,8 +52,6 @@ async def post(
         return Attempt(outcome="retry", reason=f"certificate: {error.certificate_error}", reason_code="certificate")
     except (aiohttp.ClientError, OSError) as error:
         return Attempt(outcome="retry", reason=f"cannot be reached: {error}", reason_code="unreachable")
-    except asyncio.CancelledError:
-        raise
 
 
 def judge(status: int, retry_after: str | None, location: str | None, text: str, now_wall: float) -> Attempt:

@@ -1,40 +1,81 @@
-"""Section `[alerts]`: who is told by webhook, and how hard we try."""
+"""Section `[alerts]`: who is told, through which target, and how hard we try."""
+
+import re
 
 from msgspec import Struct
 
+from outrider.config.targets import (
+    AlertmanagerTarget,
+    HostsTarget,
+    KubernetesTarget,
+    NotifyTarget,
+    SlurmTarget,
+    Target,
+)
 
-class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One receiver of webhooks.
+__all__ = ["AlertsConfig", "Redaction", "SpareCheck", "Target"]
 
-    `name` is what outbox and audit call it. `url` is where bodies are POSTed; redirects are not followed. `types` are the
-    webhook types it wants (empty: all). `secret_files` hold one Standard Webhooks secret each (base64, with or without
-    `whsec_`); every delivery is signed with all of them, so that a key is rotated by adding the new one first.
-    `timeout_seconds` (> 0) bounds one attempt. `attempts_max` (>= 1) attempts, then the row is a dead letter that a person
-    can send again.
-    """
 
-    name: str
-    url: str
-    types: tuple[str, ...] = ()
-    secret_files: tuple[str, ...] = ()
-    timeout_seconds: float = 5.0
-    attempts_max: int = 12
+class Redaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One rule of what must not leave: `pattern` (a Python regular expression) becomes `to` in every text that leaves."""
+
+    pattern: str
+    to: str = "[redacted]"
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url must start with http:// or https:// (is {self.url!r})")
-        if self.timeout_seconds <= 0 or self.attempts_max < 1:
-            raise ValueError("timeout_seconds must be above 0 and attempts_max at least 1")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ValueError(f"pattern is no regular expression: {error}") from None
+
+
+class SpareCheck(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command that says whether a spare is fit (exit status 0), run before a restart uses it; `{node}` and `{job}` are filled in.
+
+    Empty: spares are taken as they are. `timeout_seconds`: a check that does not end has failed.
+    """
+
+    command: tuple[str, ...] = ()
+    timeout_seconds: float = 20.0
 
 
 class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`poll_seconds` (0.01..10): how often the deliverer looks into the outbox; smaller is quicker and costs a query each.
     `backoff_seconds` and `backoff_seconds_max`: first and largest wait between attempts (doubling, with jitter).
-    `breaker_failures`: consecutive failures after which a target is left alone for `breaker_seconds`."""
+    `breaker_failures`: consecutive failures after which a target is left alone for `breaker_seconds`.
+
+    `metrics_port` (0: none) at `metrics_address` serves the deliverer's Prometheus page. `redact`: rules for text that leaves.
+    `owners`: job (or a beginning that ends in `*`) -> its owner, a label of every alert about it. `console_url`,
+    `dashboard_url`, `runbook_url`: bases of the links in a page; `{incident}`, `{job}`, `{node}`, `{fault}` are filled in.
+    `deadman`: receiver of the heartbeat alert (a URL of a dead-man's-switch service) in the generated alertmanager.yml.
+    """
 
     targets: tuple[Target, ...] = ()
+    alertmanagers: tuple[AlertmanagerTarget, ...] = ()
+    notify: tuple[NotifyTarget, ...] = ()
+    slurm: tuple[SlurmTarget, ...] = ()
+    kubernetes: tuple[KubernetesTarget, ...] = ()
+    hosts: tuple[HostsTarget, ...] = ()
+    spare_check: SpareCheck = SpareCheck()
     poll_seconds: float = 0.05
     backoff_seconds: float = 0.5
     backoff_seconds_max: float = 300.0
     breaker_failures: int = 5
     breaker_seconds: float = 30.0
+    metrics_address: str = "127.0.0.1"
+    metrics_port: int = 0
+    redact: tuple[Redaction, ...] = ()
+    owners: dict[str, str] = {}
+    console_url: str = ""
+    dashboard_url: str = ""
+    runbook_url: str = "https://outrider.example/runbooks/{fault}"
+    deadman: str = ""
+
+    def __post_init__(self) -> None:
+        names = [target.name for group in (self.targets, self.alertmanagers, self.notify, self.slurm, self.kubernetes, self.hosts)
+                 for target in group]  # fmt: skip
+        doubled = sorted({name for name in names if names.count(name) > 1 or not name})
+        if doubled:
+            raise ValueError(f"target names must differ and not be empty: {', '.join(map(repr, doubled))}")
+        if not 0.01 <= self.poll_seconds <= 10:
+            raise ValueError("poll_seconds must be 0.01..10")

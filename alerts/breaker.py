@@ -1,0 +1,37 @@
+"""A target's breaker: leaves a target alone that failed several times in a row, then lets one row through as a trial. Pure."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Breaker:
+    """Closed (normal), open (left alone until `closed_at`), on trial (one row at a time), or gone for good (410).
+
+    Args:
+        failures_max: consecutive failures that open it.
+        seconds: how long it stays open.
+    """
+
+    failures_max: int
+    seconds: float
+    failures: int = 0
+    closed_at: float = 0.0
+    gone: bool = False
+
+    def room(self, parallel: int, under_way: int, now: float) -> int:
+        """How many more rows may be sent now. A target that is gone takes rows without limit: they die at once."""
+        if self.gone:
+            return parallel
+        if now < self.closed_at:
+            return 0
+        return max((1 if self.failures >= self.failures_max else parallel) - under_way, 0)
+
+    def is_open(self, now: float) -> bool:
+        return self.gone or now < self.closed_at
+
+    def note(self, outcome: str, now: float) -> None:
+        """An attempt ended: `retry` is the target's failure, `refused` is the row's."""
+        self.failures = self.failures + 1 if outcome == "retry" else 0
+        self.gone = outcome == "gone"
+        if self.failures >= self.failures_max:
+            self.closed_at = now + self.seconds
