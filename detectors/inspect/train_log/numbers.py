@@ -112,10 +112,18 @@ class Numbers:
                 one.times.clear()
 
     def slower(self) -> float | None:
-        """How many times longer steps last since `split_times` than before; None: not known."""
-        ratios = [
-            median(one.times) / median(one.times_before) for one in self.series.values() if one.times and one.times_before and median(one.times_before)
-        ]
+        """How many times longer steps last since `split_times` than before; None: not known.
+
+        Without a step before the trouble, the first one after it stands for before: most of its time had passed already.
+        """
+        ratios = []
+        for one in self.series.values():
+            after = list(one.times)
+            before = one.times_before or (after[:1] if len(after) >= 3 else [])
+            if not one.times_before:
+                after = after[1:]
+            if after and before and median(before) > 0:
+                ratios.append(median(after) / median(before))
         return max(ratios, default=None)
 
     def step(self, record: Record, line: int, file: str | None, wall: float | None) -> None:

@@ -1,0 +1,277 @@
+"""Stack dumps of a job: the odd one out, what it does, and whether host, GPU, storage, data or program holds it."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any, Final
+
+from detectors.inspect.context import Context
+from detectors.inspect.dump.activity import Activity, activity, gil_holder, signature
+from detectors.inspect.dump.kernel import KernelWords, kernel_words
+from detectors.inspect.dump.phase import limit_of, within_phase
+from detectors.inspect.findings import EvidenceLine, Finding, finding
+from outrider.parsers.stacks import Frame, ProcessStack, StackDump
+
+#: The odd ones are at most this share of the processes (or all on one node).
+ODD_SHARE: Final = 0.26
+#: An uninterruptible wait that the kernel complains about lasts at least this long (its own default).
+_WAITING: Final = frozenset({"collective"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One process with what it does."""
+
+    process: ProcessStack
+    activity: Activity
+    frame: Frame | None
+    node: str | None
+    rank: int | None
+    file: str | None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the kernel has it in an uninterruptible wait."""
+        return self.process.state == "D"
+
+    def evidence(self) -> EvidenceLine:
+        main = self.process.main
+        inner = f"{main.frames[0].function} ({main.frames[0].file})" if main and main.frames else "no frames"
+        state = f" state {self.process.state}" if self.process.state else ""
+        return EvidenceLine(line=self.process.line, text=f"{self.node or '?'} rank {self.rank}{state}: {self.activity}, in {inner}", file=self.file)
+
+
+def judge_stacks(dump: StackDump, context: Context, files: dict[int, str | None]) -> list[Finding]:
+    """One finding, or none where all is ordinary."""
+    seen = [_see(one, context, files.get(id(one))) for one in dump.processes]
+    kernel = {section.node or "": kernel_words(section) for section in dump.kernels}
+    if hardware := [one for words in kernel.values() for one in words.hardware(context)]:
+        return [max(hardware, key=lambda one: one.height)]
+    early = within_phase(context)
+    storage = [one for one in seen if one.activity == "storage" or (one.blocked and _storage_node(one, kernel))]
+    if early:
+        return _early(seen, kernel, context)
+    gpu = [one for one in seen if _in_driver(one, kernel)]
+    if gpu and len(gpu) <= max(1, len(seen) * ODD_SHARE):
+        return [_driver(gpu, kernel, context)]
+    waiting = [one for one in seen if one.activity in _WAITING]
+    others = [one for one in seen if one.activity not in _WAITING]
+    if storage and (len(others) == len(storage) or any(one.blocked for one in storage)):
+        return [_storage(storage, seen, kernel, context)]
+    if not seen:
+        return _kernel_only(kernel, context)
+    if len(seen) == 1:
+        return _alone(seen[0], kernel, context)
+    odd = _odd(seen, waiting, others)
+    if odd:
+        return [_odd_one(odd, seen, kernel, context)]
+    return _together(seen, waiting, kernel, context)
+
+
+def _see(process: ProcessStack, context: Context, file: str | None) -> Seen:
+    what, frame = activity(process)
+    node = process.node or (context.ranks[process.rank][0] if process.rank in context.ranks else None) or context.node
+    return Seen(process, what, frame, node, process.rank, file)
+
+
+def _subject(some: list[Seen], context: Context, *, gpu: bool = False) -> dict[str, Any]:
+    """Job, node and rank; several ranks of one node are named by the node and the first of them."""
+    first = some[0]
+    known = context.rank_subject(first.rank) if first.rank is not None else {"job": context.job_name}
+    nodes = {one.node for one in some}
+    subject: dict[str, Any] = {"job": context.job_name, "node": first.node if len(nodes) == 1 else None, "rank": first.rank if len(nodes) == 1 else None}
+    if gpu or len(some) == 1:
+        subject["gpu"] = known.get("gpu")
+    return subject
+
+
+def _storage_node(one: Seen, kernel: dict[str, KernelWords]) -> bool:
+    words = kernel.get(one.node or "")
+    return words is not None and words.storage and not words.driver
+
+
+def _in_driver(one: Seen, kernel: dict[str, KernelWords]) -> bool:
+    """In the GPU driver for good: uninterruptible there, or the kernel shows a task stuck inside the driver."""
+    words = kernel.get(one.node or "")
+    stuck = words is not None and words.driver and (one.process.pid in words.pids or one.blocked)
+    return (one.activity == "gpu" and one.blocked) or stuck
+
+
+def _early(seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
+    """Within the limit of its phase nothing hangs; tasks that the kernel reports as blocked are worth a note."""
+    blocked = [one for one in seen if one.blocked]
+    if not blocked or not any(words.hung for words in kernel.values()):
+        return []
+    return [
+        finding(
+            "storage.hang", _subject(blocked, context),
+            f"Tasks are blocked in the kernel, but the phase {context.phase} ({context.phase_elapsed_s:.0f} s) is within its limit of {limit_of(context):.0f} s.",
+            evidence=[one.evidence() for one in blocked], response="watch", state="open",
+        )
+    ]  # fmt: skip
+
+
+def _driver(gpu: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
+    first = gpu[0]
+    words = kernel.get(first.node or "")
+    return finding(
+        "gpu.driver_hang", _subject(gpu, context, gpu=True),
+        f"Rank {first.rank} is stuck inside the GPU driver (state {first.process.state or '?'}); the others wait for it.",
+        evidence=[one.evidence() for one in gpu] + (words.evidence() if words else []), layers=("application", "hardware") if words else ("application",),
+        next_steps=("Read the kernel log around that task.", "A process in state D cannot be killed: the node needs a reboot."),
+    )  # fmt: skip
+
+
+def _storage(storage: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
+    """One node alone: its own client. Several nodes: what they share, the storage."""
+    blocked = [one for one in storage if one.blocked] or storage
+    nodes = {one.node for one in blocked} | {node for node, words in kernel.items() if words.storage and node}
+    lines = [one.evidence() for one in blocked[:10]] + [line for words in kernel.values() for line in words.evidence()]
+    mount = next((words.place for words in kernel.values() if words.place), {})
+    everybody = len({one.node for one in seen})
+    fatal = any(one.blocked for one in blocked)
+    if len(nodes) == 1 and everybody > 1:
+        return finding(
+            "storage.hang", _subject(blocked, context) | mount,
+            f"Only {next(iter(nodes))} is stuck in storage (rank {blocked[0].rank}{', state D' if fatal else ''}), no other node reports it: its own storage client, not the"
+            " file server. The others wait for it in a collective.",
+            evidence=lines, culprit="node", response="restart", repair="reboot_node" if fatal else "investigate", layers=("application", "hardware") if kernel else ("application",),
+            next_steps=("State D cannot be killed: fence the node and reboot it.", "Check that other nodes reach the same mount."),
+        )  # fmt: skip
+    return finding(
+        "storage.hang", {"job": context.job_name} | mount | ({"node": next(iter(nodes))} if len(nodes) == 1 else {}),
+        f"{len(blocked)} ranks on {len(nodes)} node{'s' * (len(nodes) != 1)} stand in storage operations: what they share is the file system, not a node.",
+        evidence=lines, culprit="storage", response="page", layers=("application", "hardware") if kernel else ("application",),
+        next_steps=("Look at the file server and its network first; draining nodes changes nothing.",),
+    )  # fmt: skip
+
+
+def _odd(seen: list[Seen], waiting: list[Seen], others: list[Seen]) -> list[Seen]:
+    """The few that do something else than the many, or that wait at another place than the many."""
+    share = max(1, int(len(seen) * ODD_SHARE))
+    if others and len(waiting) > len(others) and (len(others) <= share or len({one.node for one in others}) == 1):
+        return others
+    if len(waiting) < len(seen) * 0.5:
+        kinds = Counter(one.activity for one in seen)
+        common, count = kinds.most_common(1)[0]
+        rest = [one for one in seen if one.activity != common]
+        return rest if rest and count > len(rest) and len(rest) <= share else []
+    if others:
+        return []
+    places: dict[str, list[Seen]] = defaultdict(list)
+    for one in waiting:
+        places[signature(one.process)].append(one)
+    smallest, largest = min(places.values(), key=len), max(places.values(), key=len)
+    return smallest if len(places) == 2 and len(smallest) <= share and len(largest) > len(smallest) else []
+
+
+#: What the odd one does -> (fault, culprit, response, repair, what it means).
+_MEANING: Final[dict[str, tuple[str, str, str, str, str]]] = {
+    "data": ("job.dataloader_stall", "data", "restart", "fix_data", "waits for its data loader"),
+    "gpu": ("gpu.driver_hang", "gpu", "restart", "investigate", "waits for its GPU, whose work does not end"),
+    "compile": ("job.hang", "app", "restart", "fix_app", "is compiling"),
+    "eval": ("job.hang", "app", "restart", "fix_app", "is in evaluation, where the others are not"),
+    "gc": ("job.hang", "app", "restart", "fix_app", "collects garbage"),
+    "debugger": ("job.hang", "app", "page", "fix_app", "stands in a debugger"),
+    "sleep": ("job.hang", "app", "restart", "fix_app", "sleeps"),
+    "lock": ("job.hang", "app", "restart", "fix_app", "waits for a lock inside its own process"),
+    "network": ("job.hang", "app", "restart", "fix_app", "waits for a service over the network"),
+    "exit": ("job.rank_exit", "app", "restart", "fix_app", "is ending"),
+    "compute": ("job.hang", "node", "restart", "investigate", "is still computing"),
+    "storage": ("storage.hang", "storage", "restart", "fix_storage", "waits for storage"),
+    "collective": ("job.desync", "app", "page", "fix_app", "waits in another collective than the others"),
+    "unknown": ("job.hang", "node", "restart", "investigate", "does something else than the others"),
+}
+
+
+def _odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
+    first = odd[0]
+    if holder := gil_holder(first.process):
+        frame = holder.frames[0] if holder.frames else None
+        return finding(
+            "job.hang", _subject(odd, context), f"Rank {first.rank}: thread {holder.name!r} holds the GIL{f' in {frame.function} ({frame.file})' if frame else ''}, so its main thread"
+            " cannot join the collective; the others wait.",
+            evidence=[one.evidence() for one in odd], culprit="app", response="restart", repair="fix_app",
+        )  # fmt: skip
+    if first.process.state in ("T", "Z"):
+        what = "is stopped (a debugger or SIGSTOP)" if first.process.state == "T" else "is dead and not yet reaped"
+        return finding(
+            "job.hang" if first.process.state == "T" else "job.rank_exit", _subject(odd, context), f"Rank {first.rank} {what}; the others wait for it.",
+            evidence=[one.evidence() for one in odd], culprit="app", response="restart",
+        )  # fmt: skip
+    fault, culprit, response, repair, meaning = _MEANING[first.activity]
+    nodes = {one.node for one in odd}
+    known: Any = {"culprit": culprit, "response": response, "repair": repair}
+    if first.activity == "data" and len(odd) > 1 and len(nodes) > 1:
+        known["culprit"] = "storage"
+    who = f"Rank {first.rank}" if len(odd) == 1 else f"{len(odd)} ranks on {len(nodes)} node{'s' * (len(nodes) != 1)}"
+    where = f" in {first.frame.function} ({first.frame.file})" if first.frame else ""
+    words = kernel.get(first.node or "")
+    return finding(
+        fault, _subject(odd, context), f"{who} {meaning}{where} while the other {len(seen) - len(odd)} wait: the odd one out.",
+        evidence=[one.evidence() for one in odd[:10]] + (words.evidence() if words else []), **known,
+    )  # fmt: skip
+
+
+def _alone(one: Seen, kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
+    """A single stack: it says what this process does, not whether that is wrong."""
+    words = kernel.get(one.node or "")
+    if one.blocked and (words is None or words.hung):
+        fault = "gpu.driver_hang" if one.activity == "gpu" or (words and words.driver) else "storage.hang"
+        return [
+            finding(fault, _subject([one], context), "The process is in an uninterruptible wait (state D).", evidence=[one.evidence(), *(words.evidence() if words else [])],
+                    culprit="node" if fault == "storage.hang" else "gpu", response="restart" if words else "page")
+        ]  # fmt: skip
+    return [
+        finding("job.hang", _subject([one], context), f"One stack only: this process is in {one.activity}. Without the other ranks' stacks nobody is the odd one.",
+                evidence=[one.evidence()], response="watch")
+    ]  # fmt: skip
+
+
+def _kernel_only(kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
+    hung = {node: words for node, words in kernel.items() if words.hung}
+    if not hung:
+        return []
+    node, words = next(iter(hung.items()))
+    fault = "gpu.driver_hang" if words.driver else "storage.hang"
+    return [finding(fault, {"node": node or None, "job": context.job_name}, "The kernel reports tasks that are blocked.", evidence=words.evidence(), culprit="gpu" if words.driver else "node")]
+
+
+def _together(seen: list[Seen], waiting: list[Seen], kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
+    """No odd one: all wait, or all do the same."""
+    lines = [one.evidence() for one in seen[:10]]
+    heard = {one.rank for one in seen if one.rank is not None}
+    missing = sorted(set(context.ranks) - heard)
+    if missing and len(waiting) > len(seen) * 0.6 and len(missing) <= max(1, len(context.ranks) * ODD_SHARE):
+        return [_missing(missing, lines, context)]
+    if len(waiting) == len(seen):
+        return [
+            finding(
+                "job.hang", {"job": context.job_name}, "All ranks wait in the same collective and nobody is missing: transport or a GPU, not a rank's program.",
+                evidence=lines, response="restart", next_steps=("Get flight records and look for NCCL WARN lines and port counters.",),
+            )
+        ]  # fmt: skip
+    common, count = Counter(one.activity for one in seen).most_common(1)[0]
+    limit = limit_of(context)
+    late = f" for {context.phase_elapsed_s:.0f} s, over the limit of {limit:.0f} s" if limit is not None and context.phase_elapsed_s is not None else ""
+    if common in ("data", "storage") and count > len(seen) * 0.5:
+        some = [one for one in seen if one.activity == common]
+        if len({one.node for one in some}) > 1 or common == "storage":
+            return [_storage(some, seen, kernel, context)]
+    known = common in ("eval", "compile", "gc", "debugger")
+    return [
+        finding(
+            "job.hang", {"job": context.job_name}, f"{count} of {len(seen)} ranks are in {common}{late}.", evidence=lines, culprit="app" if known else "none",
+            response="page" if late else "watch", repair="fix_app" if known else "investigate",
+        )
+    ]  # fmt: skip
+
+
+def _missing(missing: list[int], lines: list[EvidenceLine], context: Context) -> Finding:
+    nodes = {context.ranks[rank][0] for rank in missing}
+    subject = context.rank_subject(missing[0]) if len(missing) == 1 else {"job": context.job_name, "node": nodes.copy().pop() if len(nodes) == 1 else None, "rank": missing[0]}
+    whole = len(nodes) == 1 and set(missing) == set(context.ranks_on(next(iter(nodes))))
+    return finding(
+        "node.lost" if whole and len(missing) > 1 else "job.rank_exit", subject,
+        f"{'Rank' if len(missing) == 1 else 'Ranks'} {', '.join(map(str, missing[:8]))} gave no stack while all others wait: gone, or not to be reached.",
+        evidence=lines, culprit="node", response="restart", repair="investigate",
+    )  # fmt: skip
