@@ -1,0 +1,306 @@
+"""Plays one episode: the real engines and the real council in virtual time, from deadline to deadline.
+
+Times in an episode are its own: the first event happens at `T0`. The network, the ledger, the probers and the job are virtual;
+how long they take is written beside each constant and printed with every result.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from detectors.core.council import Council
+from detectors.core.engine import Engine
+from detectors.core.types import Action, ActionResult, CopyRequest, Decision, IncidentChange, ProbeRequest, Vote
+from drills.simulate.beats import Beat, Beats
+from drills.simulate.cell import JOB, Cell
+from drills.simulate.jitter import Jitter
+from drills.simulate.options import Options
+from drills.simulate.world import HOLDING, Job, Kind, Outage, Outages, Truth
+from outrider.config.policy import Policy
+from outrider.signals import Signal
+
+#: When the first event of an episode happens; before it come the steps that teach the engines the job's rhythm.
+T0: Final = 1_000.0
+#: Heartbeats begin this long before; the engines judge a node after three.
+LEAD_SECONDS: Final = 8.0
+#: Steps told before the episode, so that the median step is known.
+STEPS_BEFORE: Final = 8
+BLOCK_SECONDS: Final = 30.0
+#: An agent sends its signals in small batches, at once if it can.
+SIGNAL_SECONDS: Final = (0.01, 0.25)
+#: A vote's way into the ledger and out to the leader, who looks at least each quarter of a second.
+VOTE_SECONDS: Final = (0.005, 0.25)
+#: An order's way to an agent that waits for one, and an answer's way back.
+ORDER_SECONDS: Final = (0.01, 0.15)
+#: Two tries of half a second each, where nothing answers.
+PROBE_SECONDS: Final = 1.0
+#: The emergency snapshot and the orders take this long before a new attempt is announced.
+SNAPSHOT_SECONDS: Final = 3.0
+#: After a recovery an episode lasts this many steps more, so that whatever comes after it is seen.
+STEPS_AFTER: Final = 3
+#: How long after a fault an episode goes on if nothing happens; scripts of slow faults ask for more.
+HORIZON_SECONDS: Final = 90.0
+
+
+@dataclass(slots=True)
+class Record:
+    """What came of an episode. `first_exit`: when a rank ended by itself, and its node."""
+
+    truths: list[Truth] = field(default_factory=list)
+    changes: list[IncidentChange] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    copies: list[tuple[float, CopyRequest]] = field(default_factory=list)
+    first_exit: tuple[float, str] | None = None
+    held_since: float | None = None
+    recovered_t: float | None = None
+    end: float = 0.0
+    arrivals: dict[str, list[float]] = field(default_factory=dict)
+    signals: int = 0
+    heartbeats: int = 0
+
+
+class Episode:
+    """One episode; fault scripts use `outage`, `send`, `hold`, `exits` and the like, then `run` plays it."""
+
+    def __init__(self, cell: Cell, policy: Policy, options: Options, jitter: Jitter, rng: np.random.Generator) -> None:
+        self.cell, self.policy, self.options, self.rng = cell, policy, options, rng
+        self.witnesses = cell.fleet.witnesses
+        self.engines = [Engine(cell.fleet, policy, name, self.witnesses) for name in self.witnesses]
+        self.council = Council(cell.fleet, policy, self.witnesses)
+        self.outages, self.record = Outages(), Record()
+        #: When the episode ends unless something asks for more.
+        self.horizon = T0
+        names = tuple(node.node for node in cell.fleet.nodes)
+        self.beats = Beats(names, len(self.witnesses), jitter, self.outages, rng, T0 - LEAD_SECONDS)
+        self.job = Job(options.step, T0 + float(rng.random()) * options.step)
+        self.now = T0 - LEAD_SECONDS
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+        self._slots = list(cell.fleet.jobs[0].slots)
+        self._asked: set[str] = set()
+        self._restarting = False
+        self._steps_after = 0
+        #: Step fields that a script changes: (from when, data).
+        self.step_data: Callable[[int], dict[str, Any]] = lambda _step: {}
+
+    # --- what scripts use ---
+
+    def at(self, t: float, do: Callable[..., None], *arguments: Any) -> None:
+        """Does something at a time."""
+        self._number += 1
+        heappush(self._heap, (t, self._number, do, arguments))
+
+    def outage(self, node: str, kind: Kind, start: float, seconds: float = inf, witnesses: frozenset[int] | None = None) -> None:
+        """Takes a node out; if its ranks stand still the job is held."""
+        end = start + seconds
+        self.outages.add(Outage(node, kind, start, end, witnesses))
+        if kind in HOLDING and node in self.cell.members:
+            self.at(start, self.hold, ("outage", node))
+            if end < inf and kind != "host_dead":  # processes do not outlive a reboot
+                self.at(end, self.release, ("outage", node))
+
+    def send(self, t: float, node: str, kind: str, **fields: Any) -> None:
+        """The agent of `node` sees something at `t` and tells every witness, as soon as it can."""
+        self.at(t, self._send, node, kind, fields)
+
+    def tell(self, t: float, kind: str, **fields: Any) -> None:
+        """Something that does not come through one node's agent (a switch's collector, a console log, a job's own word)."""
+        self.at(t, self._deliver, Signal(t=t, kind=kind, **fields))
+
+    def hold(self, reason: tuple[str, str]) -> None:
+        """The job stops until the reason is gone: a fault of a node goes when the node leaves, `app` with a restart."""
+        if not self.job.holds:
+            self.record.held_since = self.now
+        self.job.hold(reason, self.now)
+
+    def release(self, reason: tuple[str, str]) -> None:
+        """Takes a reason away."""
+        if self.job.release([reason], self.now):
+            self.at(self.job.next_step, self._step, self.job.plan)
+
+    def exit(self, t: float, rank: int, code: int, reason: str | None = None) -> None:
+        """A rank's process ends; the launcher beside it tells."""
+        node = self._slots[rank][0]
+        data = {"attempt": 1} | ({"reason": reason} if reason else {})
+        self.send(t, node, "process_exit", job=JOB, rank=rank, value=code, data=data, source="launcher")
+        if code not in (0, -15) and (self.record.first_exit is None or t < self.record.first_exit[0]):
+            self.record.first_exit = (t, node)
+        self.at(t, self.hold, ("app", ""))
+
+    def truth(self, truth: Truth) -> None:
+        """Tells the checkers what this is; the episode goes on until a verdict could be expected."""
+        self.record.truths.append(truth)
+        self.ends(truth.t + HORIZON_SECONDS)
+
+    def ends(self, t: float) -> None:
+        """The episode goes on until `t` at least."""
+        self.horizon = max(self.horizon, t)
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number between `low` and `high`."""
+        return float(self.rng.uniform(low, high))
+
+    # --- playing ---
+
+    def run(self) -> Record:
+        """Plays until the horizon, or until the job has recovered and stepped again."""
+        self._teach()
+        self.at(self.job.next_step, self._step, self.job.plan)
+        beats: list[Beat] = []
+        place = 0
+        due = [engine.next_deadline() or inf for engine in self.engines] + [inf]
+        while self.now < self.horizon:
+            if place == len(beats):
+                beats, place = self.beats.block(min(self.horizon, self.beats.until + BLOCK_SECONDS)), 0
+                if not beats and self.beats.until >= self.horizon:
+                    break
+                continue
+            beat, event, machine = beats[place][0], self._heap[0][0] if self._heap else inf, min(due)
+            self.now = now = min(beat, event, machine)
+            if machine <= now:
+                self._advance(due.index(machine))
+            elif event <= now:
+                _, _, do, arguments = heappop(self._heap)
+                do(*arguments)
+            else:
+                _, witness, signal = beats[place]
+                place += 1
+                self.record.heartbeats += 1
+                decisions = self.engines[witness].observe(signal, now)
+                if decisions:
+                    self._take(decisions)
+                due[witness] = self.engines[witness].next_deadline() or inf
+                continue
+            due = [machine.next_deadline() or inf for machine in (*self.engines, self.council)]
+        self.record.end, self.record.arrivals = self.now, self.beats.arrivals
+        return self.record
+
+    def _teach(self) -> None:
+        """Steps of the time before, straight to the engines: they need the rhythm, not every heartbeat of an hour."""
+        step = self.options.step
+        for number in range(STEPS_BEFORE):
+            t = self.job.next_step - step * (STEPS_BEFORE - number)
+            signal = self._step_signal(t, number, step)
+            for engine in self.engines:
+                engine.observe(signal, t)
+        self.job.step = STEPS_BEFORE
+
+    def _advance(self, index: int) -> None:
+        machine: Engine | Council = self.engines[index] if index < len(self.engines) else self.council
+        self._take(machine.advance(self.now))
+
+    # --- the virtual world's answers ---
+
+    def _take(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Vote():
+                    self.at(self.now + self.uniform(*VOTE_SECONDS), self._council, decision)
+                case ProbeRequest():
+                    self._probe(decision)
+                case CopyRequest():
+                    self.record.copies.append((self.now, decision))
+                case IncidentChange():
+                    self.record.changes.append(decision)
+                case Action():
+                    self._act(decision)
+
+    def _council(self, event: Any) -> None:
+        self._take(self.council.observe(event, self.now))
+
+    def _probe(self, request: ProbeRequest) -> None:
+        if request.decision_id in self._asked:
+            return
+        self._asked.add(request.decision_id)
+        for prober in request.probers:
+            asked = self.now + self.uniform(*ORDER_SECONDS)
+            self.at(asked, self._look, prober, request.node)
+
+    def _look(self, prober: str, node: str) -> None:
+        if self.outages.sends_at(prober, self.now) is None or self.outages.answer(prober, self.now) != "reply":
+            return
+        answer = self.outages.answer(node, self.now)
+        took = PROBE_SECONDS if answer in ("none", "mute") else self.uniform(0.0005, 0.003)
+        data = {"by": prober, "answer": answer, "seconds": took}
+        self.send(self.now + took, prober, "probe", node=node, data=data)
+
+    def _act(self, action: Action) -> None:
+        self.record.actions.append(action)
+        if action.refused is not None:
+            return
+        took = SNAPSHOT_SECONDS if action.action == "snapshot" else 0.3
+        self.at(self.now + took, self._council, ActionResult(decision_id=action.decision_id, outcome="done"))
+        if action.action == "restart" and action.target.get("job") == JOB and not self._restarting:
+            self._restarting = True
+            moved = {item["from"]: item["to"] for item in action.target.get("replace", ()) if item.get("to")}
+            self.at(self.now + SNAPSHOT_SECONDS, self._new_attempt, moved)
+
+    def _new_attempt(self, moved: dict[str, str]) -> None:
+        self._slots = [(moved.get(node, node), gpu) for node, gpu in self._slots]
+        self.job.attempt += 1
+        data = {"slots": [list(slot) for slot in self._slots], "groups": self.cell.fleet.jobs[0].groups, "synchronous": True}
+        self._deliver(Signal(t=self.now, kind="job", job=JOB, value=self.job.attempt, data=data))
+        self._deliver(Signal(t=self.now, kind="phase", job=JOB, value="init", data={"attempt": self.job.attempt}))
+        started = max(self.options.restart - SNAPSHOT_SECONDS, 0.1)
+        self.horizon = max(self.horizon, self.now + started + self.options.step * (STEPS_AFTER + 1) + 5.0)
+        self.at(self.now + started, self._started)
+
+    def _started(self) -> None:
+        self._restarting = False
+        here = {node for node, _ in self._slots}
+        gone = [reason for reason in self.job.holds if reason[0] == "app" or reason[1] not in here]
+        gone += [reason for reason in self.job.holds if reason[0] == "outage" and not self.outages.at(reason[1], self.now)]
+        self.job.hold(("start", ""), self.now)
+        self.job.remaining = self.options.step
+        self.release_all([*gone, ("start", "")])
+
+    def release_all(self, reasons: list[tuple[str, str]]) -> None:
+        """Takes several reasons away at once."""
+        if self.job.release(reasons, self.now):
+            self.at(self.job.next_step, self._step, self.job.plan)
+
+    # --- signals ---
+
+    def _send(self, node: str, kind: str, fields: dict[str, Any]) -> None:
+        when = self.outages.sends_at(node, self.now)
+        if when is None:
+            return
+        source = fields.pop("source", "agent")
+        fields.setdefault("node", node)
+        if when > self.now:
+            fields["data"] = {**fields.get("data", {}), "observed_s": self.now}
+        arrival = when + self.uniform(*SIGNAL_SECONDS)
+        self.at(arrival, self._deliver, Signal(t=arrival, kind=kind, source=source, **fields))
+
+    def _deliver(self, signal: Signal) -> None:
+        self.record.signals += 1
+        for engine in self.engines:
+            self._take(engine.observe(signal, self.now))
+        if signal.kind in ("job", "snapshot", "maintenance", "phase"):
+            self._council(signal)
+
+    def _step(self, plan: int) -> None:
+        job = self.job
+        if plan != job.plan or job.holds:
+            return
+        took = job.step_seconds * job.slow * float(np.exp(0.01 * self.rng.standard_normal()))
+        self._deliver(self._step_signal(self.now, job.step, took))
+        job.step += 1
+        if job.attempt > 1:
+            self._steps_after += 1
+            if self.record.recovered_t is None:
+                self.record.recovered_t = self.now
+            if self._steps_after == STEPS_AFTER:
+                self.horizon = min(self.horizon, self.now + 2.0)
+        job.next_step = self.now + took
+        self.at(job.next_step, self._step, job.plan)
+
+    def _step_signal(self, t: float, step: int, took: float) -> Signal:
+        data = {"attempt": self.job.attempt, "step_s": took, "age_s": 0.0, "loss": 2.0, **self.step_data(step)}
+        return Signal(t=t, kind="step", job=JOB, value=step, source="sdk", data=data)
+
+
