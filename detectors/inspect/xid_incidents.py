@@ -26,7 +26,7 @@ SLACK_SECONDS: Final = 2.0
 #: Which class names an incident of many: the one that explains the others first.
 PRECEDENCE: Final = (
     "gpu.fallen_off_bus", "gpu.ecc_uncontained", "gpu.row_remap_failed", "gpu.ecc_contained", "gpu.driver_hang",
-    "gpu.nvlink", "gpu.gsp_hang", "gpu.missing", "gpu.row_remap_pending", "gpu.thermal", "gpu.other",
+    "gpu.nvlink", "gpu.gsp_hang", "gpu.missing", "gpu.ecc_corrected", "gpu.row_remap_pending", "gpu.thermal", "gpu.other",
 )  # fmt: skip
 
 
