@@ -49,6 +49,7 @@ AGENT_METRICS: Final[tuple[tuple[str, str, tuple[str, ...], str], ...]] = (
     ("outrider_host_oom_kills_total", "counter", ("node",), "Processes that the kernel killed for memory since boot."),
     ("outrider_host_edac_errors_total", "counter", ("node", "controller", "kind"), "Memory errors: corrected, uncorrected."),
     ("outrider_host_clock_synchronized", "gauge", ("node",), "1 if the kernel says that the clock is synchronised."),
+    ("outrider_host_clock_steps_total", "counter", ("node",), "Steps of the wall clock that were seen."),
     ("outrider_host_clock_error_seconds", "gauge", ("node",), "Largest error of the clock by the kernel's estimate."),
     ("outrider_host_disk_free_ratio", "gauge", ("node", "mount"), "Free share of a local file system (0 to 1)."),
     ("outrider_host_nvme_wear_ratio", "gauge", ("node", "device"), "Used share of an NVMe disk's life."),

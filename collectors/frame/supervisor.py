@@ -21,7 +21,8 @@ from outrider.signals import Signal
 
 #: Pace at which stuck calls are looked for; with a deadline of 9 s at most they are told within 10.
 CHECK_SECONDS = 0.5
-#: A call that stays stuck is told again this often, with its age.
+#: A call that stays stuck is told again, with its age: soon (the judge believes it from 10 s on), then this often.
+STUCK_SOON_SECONDS = 2.5
 STUCK_AGAIN_SECONDS = 30.0
 #: First and longest wait before a lost child is replaced.
 BACKOFF_SECONDS = (1.0, 60.0)
@@ -54,6 +55,7 @@ class _Child:
     pid: int = 0
     busy: Begun | None = None
     told_at: float | None = None
+    told: int = 0
     back_at: float = 0.0
     backoff: float = BACKOFF_SECONDS[0]
     starts: int = 0
@@ -136,7 +138,7 @@ class Supervisor:
             theirs.close()
         child.starts += 1
         self.restarts += child.starts > 1
-        child.busy, child.told_at = None, None
+        child.busy, child.told_at, child.told = None, None, 0
         child.pipe = Pipe(ours, FromChild)
         self._loop.watch(child.pipe, lambda: self._hear(child))
         self._send_news(child)
@@ -210,8 +212,9 @@ class Supervisor:
         kind, age = self.states[busy.collector].kind, now - busy.now
         if age < kind.deadline_seconds:
             return
-        if child.told_at is None or now - child.told_at >= STUCK_AGAIN_SECONDS:
-            child.told_at = now
+        again = STUCK_SOON_SECONDS if child.told == 1 else STUCK_AGAIN_SECONDS
+        if child.told_at is None or now - child.told_at >= again:
+            child.told_at, child.told = now, child.told + 1
             for name in child.names:
                 state = self.states[name]
                 state.success, state.samples, state.reason = False, [], f"{busy.collector}: {busy.call} does not return"
@@ -223,14 +226,13 @@ class Supervisor:
         if child.told_at is not None and child.busy is not None:
             now = self._loop.clock.monotonic()
             self._tell_call(child.busy, now - child.busy.now, now, returned=True)
-            child.told_at = None
+            child.told_at, child.told = None, 0
 
     def _tell_call(self, busy: Begun, age: float, now: float, *, returned: bool) -> None:
-        data = {"call": busy.call, "collector": busy.collector, "returned": returned}
+        data = {"call": busy.call, "collector": busy.collector, "returned": returned, "stuck_s": round(age, 3)}
+        value = 0.0 if returned else round(age, 3)
         subject = {key: value for key, value in busy.subject.items() if key in Signal.__struct_fields__}
-        self._emit(
-            Signal(t=now, kind="driver_call", node=self._place.node, source="agent", value=round(age, 3), data=data, **subject)
-        )
+        self._emit(Signal(t=now, kind="driver_call", node=self._place.node, source="agent", value=value, data=data, **subject))
 
     def _kill(self, child: _Child) -> None:
         try:
