@@ -62,7 +62,7 @@ AGENT_METRICS: Final[tuple[tuple[str, str, tuple[str, ...], str], ...]] = (
     ("outrider_port_rate_bits_per_second", "gauge", ("node", "nic", "port"), "Rate that the port runs at."),
     ("outrider_port_counter_total", "counter", ("node", "nic", "port", "counter"), "Counters of the port, by the kernel's names."),
     ("outrider_port_carrier_changes_total", "counter", ("node", "nic"), "Changes of a network interface's carrier."),
-    ("outrider_port_counter_resets_total", "counter", ("node", "nic"), "Counters that went backwards (reset or wrapped)."),
+    ("outrider_port_counter_resets_total", "counter", ("node",), "Counters that went backwards (reset or wrapped)."),
     # Storage.
     ("outrider_storage_probe_seconds", "gauge", ("node", "mount"), "How long the last good probe of the mount took."),
     ("outrider_storage_probe_ok", "gauge", ("node", "mount"), "1 if the last probe came back in time and without error."),

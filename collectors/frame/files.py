@@ -22,14 +22,15 @@ def read_text(path: Path | str) -> str | None:
 
 
 def read_int(path: Path | str) -> int | None:
-    """The file's whole number, also in hexadecimal with 0x; None if there is none."""
+    """The file's whole number of up to 64 bits, also in hexadecimal with 0x; None if there is none."""
     text = read_text(path)
     if not text:
         return None
     try:
-        return int(text, 0 if text[:2].lower() == "0x" else 10)
+        number = int(text[:40], 16 if text[:2].lower() == "0x" else 10)
     except ValueError:
         return None
+    return number if abs(number) < 1 << 64 else None
 
 
 def list_folder(path: Path | str) -> list[str]:

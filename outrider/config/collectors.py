@@ -27,6 +27,7 @@ class CollectorsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kmsg_path: the kernel log; kmsg_user_records: also take lines that a process wrote (tests and drills only).
     journalctl: program that reads the journal where the kernel log cannot be read; empty: never.
     interval_seconds: pace of counters (ports, NVML, host); events come by themselves.
+    interfaces: network interfaces to watch besides those of real cards (a bond, a virtual one).
     mounts: what the storage collector probes; storage_interval_seconds: how often.
     dcgm_url: of a dcgm-exporter's page, e.g. `http://127.0.0.1:9400/metrics`; empty: none.
     nvml_library: path of libnvidia-ml; empty: the system's.
@@ -43,6 +44,7 @@ class CollectorsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kmsg_user_records: bool = False
     journalctl: str = "journalctl"
     interval_seconds: float = 10.0
+    interfaces: tuple[str, ...] = ()
     mounts: tuple[MountEntry, ...] = ()
     storage_interval_seconds: float = 15.0
     dcgm_url: str = ""

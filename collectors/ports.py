@@ -1,0 +1,241 @@
+"""Network ports: state, rate and counters of RDMA devices and their interfaces; a link that falls is told at once.
+
+Reads /sys/class/infiniband and /sys/class/net, the drivers' ethtool statistics, and rtnetlink's link messages. An interface that
+belongs to an RDMA device is told under that device's name. States are looked at each second (RDMA has no messages), counters at
+the interval. Witnesses: `nic.*`, `link.*`, `switch.down`. Cost: 8 ports of 40 files take 4 ms. Rights: none.
+Source of the meaning: the kernel's Documentation/ABI/stable/sysfs-class-infiniband and testing/sysfs-class-net.
+"""
+
+import contextlib
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from collectors.ethtool import read_statistics
+from collectors.frame.changes import Changes, Counters
+from collectors.frame.files import list_folder, read_int, read_text
+from collectors.frame.types import Collector, Note, NotSupported, Outcome, Place, Readings, Sample
+from collectors.netlink import open_link_socket, parse_links
+from outrider.signals import Signal
+
+#: Pace of looking at states, where the kernel sends no message.
+STATE_SECONDS = 2.0
+#: Pace of looking for new devices; one that is gone is noticed at once, by its state.
+FIND_SECONDS = 10.0
+#: Series of one port on the metrics page.
+COUNTERS_MAX = 64
+#: Counters that a witness judges; the rest (bytes, packets) is for the metrics page only.
+_JUDGED = re.compile(
+    r"err|discard|drop|downed|recover|pause|wait|timeout|seq|symbol|integrity|overrun|cnp|ecn|nak|crc|fec|carrier|out_of_buffer"
+)
+#: Of a driver's hundreds of statistics, those of the wire: one a queue would be no use and much data.
+_WIRE = re.compile(r"_phy$|pause|^link_down|discards|out_of_buffer|symbol|^rx_pcs|fec|ecn|module_")
+_RATE = re.compile(r"([\d.]+) Gb/sec")
+
+
+@dataclass(frozen=True)
+class PortState:
+    """What a port says of itself. `rate_gbps` None: it does not say."""
+
+    up: bool
+    rate_gbps: float | None = None
+    detail: str = ""
+
+
+@dataclass
+class _Port:
+    nic: str
+    port: str
+    folder: Path | None
+    interface: str = ""
+    state: PortState | None = None
+    values: dict[str, int] = field(default_factory=dict)
+    lively: bool = False
+
+
+def parse_ib_state(state: str | None, physical: str | None, rate: str | None) -> PortState | None:
+    """State of a port from the texts of its files (`4: ACTIVE`, `5: LinkUp`, `400 Gb/sec (4X NDR)`); None: it makes no sense."""
+    number = (state or "").partition(":")[0].strip()
+    if not number.isdecimal():
+        return None
+    match = _RATE.search(rate or "")
+    detail = f"{(state or '').partition(':')[2].strip()}, {(physical or '').partition(':')[2].strip()}"
+    return PortState(number == "4", float(match[1]) if match else None, detail)
+
+
+class Ports(Collector):
+    """See the module."""
+
+    name: ClassVar[str] = "ports"
+    interval_seconds: ClassVar[float] = STATE_SECONDS
+
+    def __init__(self, place: Place, note: Note) -> None:
+        super().__init__(place, note)
+        root = Path(place.section.sysfs_root)
+        self._ib, self._net = root / "class/infiniband", root / "class/net"
+        self._real_net = place.section.sysfs_root == "/sys"
+        self._socket: socket.socket | None = None
+        self._ports: dict[tuple[str, str], _Port] = {}
+        self._most: dict[tuple[str, str], float] = {}
+        self._changes, self._counters = Changes(), Counters()
+        #: Ports that were up once: one that never was is an empty socket, not a fault, unless `[fleet]` names it.
+        self._seen_up: set[tuple[str, str]] = set()
+        self._counted_at = self._found_at = float("-inf")
+        self._samples: list[Sample] = []
+
+    def supported(self) -> NotSupported | None:
+        if self._socket is None and self._real_net:
+            with contextlib.suppress(OSError):
+                self._socket = open_link_socket()
+        if self._find():
+            return None
+        return NotSupported(f"no RDMA device in {self._ib}, no network card in {self._net}")
+
+    def fileno(self) -> int | None:
+        return self._socket.fileno() if self._socket else None
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def read(self, now: float) -> Outcome:
+        signals = self._hear(now)
+        if now - self._found_at >= FIND_SECONDS or any(self._state(port) is None for port in self._ports.values()):
+            self._found_at = now
+            signals += self._look_around(now)
+        for key, port in self._ports.items():
+            self.note("port state", nic=port.nic, port=port.port)
+            state = self._state(port)
+            if state is not None:
+                signals += self._tell_state(key, port, state, now)
+        if now - self._counted_at >= self.place.section.interval_seconds - STATE_SECONDS / 2:
+            self._counted_at = now
+            self._samples = self._read_counters(now, signals)
+        states = [self._state_sample(port) for port in self._ports.values() if port.state is not None]
+        return Readings(signals=signals, samples=[*states, *self._rates(), *self._samples])
+
+    def _look_around(self, now: float) -> list[Signal]:
+        """Takes in new devices, and tells of those that are gone."""
+        found = self._find()
+        gone = (self._ports.keys() - found.keys()) & self._seen_up
+        signals = [self._link(self._ports[key], PortState(False, None, "the device is gone"), key, now) for key in sorted(gone)]
+        self._seen_up -= gone
+        self._ports = found
+        self._changes.forget_others(set(found) | {(*key, "counters") for key in found})
+        return signals
+
+    def _find(self) -> dict[tuple[str, str], _Port]:
+        """The ports that are there now, with what is known of them."""
+        ports, taken = {}, set()
+        for nic in list_folder(self._ib):
+            interfaces = list_folder(self._ib / nic / "device/net")
+            taken.update(interfaces)
+            for number, port in enumerate(list_folder(self._ib / nic / "ports")):
+                interface = interfaces[min(number, len(interfaces) - 1)] if interfaces else ""
+                ports[nic, port] = _Port(nic, port, self._ib / nic / "ports" / port, interface)
+        for interface in list_folder(self._net):
+            wanted = interface in self.place.section.interfaces or interface in self.place.nics
+            if interface not in taken and (wanted or (self._net / interface / "device").exists()):
+                ports[interface, "1"] = _Port(interface, "1", None, interface)
+        return {key: self._ports.get(key, port) for key, port in ports.items()}
+
+    def _state(self, port: _Port) -> PortState | None:
+        if port.folder is not None:
+            return parse_ib_state(
+                read_text(port.folder / "state"), read_text(port.folder / "phys_state"), read_text(port.folder / "rate")
+            )
+        folder = self._net / port.interface
+        word = read_text(folder / "operstate")
+        if not word:
+            return None
+        carrier, speed = read_int(folder / "carrier"), read_int(folder / "speed")
+        up = word == "up" or (word == "unknown" and carrier != 0)
+        return PortState(up, speed / 1000 if speed and speed > 0 else None, word)
+
+    def _tell_state(self, key: tuple[str, str], port: _Port, state: PortState, now: float) -> list[Signal]:
+        port.state = state
+        if state.up or port.nic in self.place.nics:
+            self._seen_up.add(key)
+        if key not in self._seen_up:
+            return []
+        if state.up and state.rate_gbps:
+            self._most[key] = max(self._most.get(key, 0.0), state.rate_gbps)
+        told = (state.up, state.rate_gbps if state.up else None)
+        return [self._link(port, state, key, now)] if self._changes.due(key, told, now) else []
+
+    def _link(self, port: _Port, state: PortState, key: tuple[str, str], now: float) -> Signal:
+        data: dict[str, object] = {"state": "up" if state.up else "down", "detail": state.detail}
+        if state.up and state.rate_gbps:
+            data["rate_gbps"] = state.rate_gbps
+            data["rate_max_gbps"] = self._most.get(key, state.rate_gbps)
+        if port.interface and port.interface != port.nic:
+            data["interface"] = port.interface
+        return self.signal(now, "link", nic=port.nic, port=port.port, data=data)
+
+    def _hear(self, now: float) -> list[Signal]:
+        """Link messages of the kernel since the last reading."""
+        if self._socket is None:
+            return []
+        signals = []
+        with contextlib.suppress(OSError):  # nothing more, or the kernel dropped some: the states are read anyway
+            for _ in range(64):
+                for change in parse_links(self._socket.recv(65536)):
+                    for key, port in self._ports.items():
+                        if port.interface == change.name and port.folder is None:
+                            rate = port.state.rate_gbps if port.state else None
+                            state = PortState(change.up, rate if change.up else None, "netlink")
+                            signals += self._tell_state(key, port, state, now)
+        return signals
+
+    def _read_counters(self, now: float, signals: list[Signal]) -> list[Sample]:
+        samples = []
+        for key, port in self._ports.items():
+            self.note("port counters", nic=port.nic, port=port.port)
+            values = self._values(port)
+            growth = {name: self._counters.grown((*key, name), value) for name, value in values.items()}
+            judged = {name: value for name, value in values.items() if _JUDGED.search(name)}
+            grown = sum(growth[name] for name in judged)
+            # One reading more after the last growth: a rate that fell to zero is news as well.
+            old = self._changes.due((*key, "counters"), 0, now)
+            if judged and (grown or port.lively or old):
+                signals.append(self.signal(now, "port_counters", nic=port.nic, port=port.port, data=judged))
+            port.values, port.lively = values, grown > 0
+            labels = {"nic": port.nic, "port": port.port}
+            for name, value in list(values.items())[:COUNTERS_MAX]:
+                samples.append(Sample("outrider_port_counter_total", float(value), {**labels, "counter": name}))
+            if (carrier := values.get("carrier_changes")) is not None:
+                samples.append(Sample("outrider_port_carrier_changes_total", float(carrier), {"nic": port.nic}))
+        samples.append(Sample("outrider_port_counter_resets_total", float(self._counters.resets)))
+        return samples
+
+    def _values(self, port: _Port) -> dict[str, int]:
+        folders = [port.folder / "counters", port.folder / "hw_counters"] if port.folder is not None else []
+        values: dict[str, int] = {}
+        if port.interface:
+            folder = self._net / port.interface
+            folders.append(folder / "statistics")
+            if (changes := read_int(folder / "carrier_changes")) is not None:
+                values["carrier_changes"] = changes
+            if self._real_net:
+                with contextlib.suppress(OSError):
+                    values |= {name: value for name, value in read_statistics(port.interface).items() if _WIRE.search(name)}
+        for folder in folders:
+            for name in list_folder(folder):
+                if (value := read_int(folder / name)) is not None and name != "lifespan":
+                    values[name] = value
+        return values
+
+    @staticmethod
+    def _state_sample(port: _Port) -> Sample:
+        up = float(port.state is not None and port.state.up)
+        return Sample("outrider_port_up", up, {"nic": port.nic, "port": port.port})
+
+    def _rates(self) -> list[Sample]:
+        return [
+            Sample("outrider_port_rate_bits_per_second", port.state.rate_gbps * 1e9, {"nic": port.nic, "port": port.port})
+            for port in self._ports.values()
+            if port.state is not None and port.state.up and port.state.rate_gbps
+        ]
