@@ -55,13 +55,9 @@ def _choose(run: "Run", sets: list[SnapshotSet], bad: list[str]) -> SnapshotSet 
     place = run.place
     together = _distributed(place.world)
     slots = [place.slot] if together else list(range(place.world))
-    here = run._facts()
-    kinds = {"python", "torch", "numpy", *here["rng_kinds"]}
     limit: int | None = None
     while True:
         mine = _newest_whole(run, [s for s in sets if limit is None or s.step <= limit], slots, bad)
-        if mine is not None:
-            check_fit(mine, here, slot=place.slot, rng_kinds=kinds)
         low, high = _extremes(-1 if mine is None else mine.step) if together else (0, 0)
         if low == high:
             break
@@ -72,7 +68,11 @@ def _choose(run: "Run", sets: list[SnapshotSet], bad: list[str]) -> SnapshotSet 
 
 
 def _newest_whole(run: "Run", sets: list[SnapshotSet], slots: list[int], bad: list[str]) -> SnapshotSet | None:
+    """The first that fits and whose shards of these slots are whole. Raises RestoreError if one does not fit."""
+    here = run._facts()
+    kinds = {"python", "torch", "numpy", *here["rng_kinds"]}
     for snapshot in sets:
+        check_fit(snapshot, here, slot=run.place.slot, rng_kinds=kinds)
         why = damage(snapshot, slots)
         if why is None:
             return snapshot
