@@ -8,8 +8,10 @@ from detectors.witness.ledger import IncidentWrite, LeaderState, OrderTo, Verdic
 from detectors.witness.outbox import OutboxRow
 from outrider.fleet import Job
 
-#: How long the notice that an incident is over may take before it counts as failed, seconds.
-RESOLVED_SECONDS = 60.0
+#: How long the notice that an incident began or is over may take before it counts as failed, seconds.
+NOTICE_SECONDS = 60.0
+#: Responses of which people hear, whatever is done or refused besides.
+TOLD = ("page", "drain", "restart")
 
 
 class Draft:
@@ -29,6 +31,7 @@ class Draft:
         self.orders: list[OrderTo] = []
         self.cleared: list[str] = []
         self.audit: list[dict[str, Any]] = []
+        self._untold: dict[str, IncidentChange] = {}
 
     def decision(self, decision: Decision) -> None:
         match decision:
@@ -54,14 +57,26 @@ class Draft:
         if before is not None:
             self._write(translate.word_write(event, self.now, self._wall, before))
 
+    def tell(self) -> None:
+        """People hear once of every confirmed incident, also where its actions were refused, but not in mode `observe`."""
+        for incident, change in self._untold.items():
+            self._write(translate.told_write(change, self.now, self._wall, self.pictures[incident]))
+            row = translate.told_row(change, self.pictures[incident], self.fence, NOTICE_SECONDS, self._wall)
+            self.outbox.append(row)
+        self._untold.clear()
+
     def _change(self, change: IncidentChange) -> None:
         before = self.pictures.get(change.incident)
+        if change.event == "confirmed" and change.response in TOLD and "page" not in (before or {}).get("times", {}):
+            self._untold[change.incident] = change
+        elif change.event == "resolved":
+            self._untold.pop(change.incident, None)
         self._write(translate.incident_write(change, self._wall, before))
         if change.event in ("confirmed", "resolved"):
             self._verdict(change)
         if change.event == "resolved" and before is not None and "page" in before.get("times", {}):
             picture = self.pictures[change.incident]
-            self.outbox.append(translate.resolved_row(change, picture, self.fence, RESOLVED_SECONDS, self._wall))
+            self.outbox.append(translate.resolved_row(change, picture, self.fence, NOTICE_SECONDS, self._wall))
 
     def _verdict(self, change: IncidentChange) -> None:
         subject = ",".join(f"{key}={value}" for key, value in change.subject.items())
@@ -81,6 +96,8 @@ class Draft:
         )
 
     def _action(self, action: Action) -> None:
+        if action.action == "page" or (action.refused or "").startswith("mode observe"):
+            self._untold.pop(action.incident, None)
         before = self.pictures.get(action.incident, {"incident": action.incident})
         self._write(translate.action_write(action, self._wall, before))
         self.audit.append(translate.audit_entry(action, self._wall))

@@ -268,6 +268,7 @@ class Leader:
             draft.word(event)
         for decision in decisions:
             draft.decision(decision)
+        draft.tell()
         commit = Commit(
             term=self.term, fence_before=self._state.fence, fence=draft.fence, verdicts=tuple(draft.verdicts),
             incidents=tuple(draft.incidents), claims=tuple(draft.claims), releases=tuple(draft.releases),

@@ -62,6 +62,23 @@ def outbox_row(action: Action, incident: dict[str, Any], wall: float) -> OutboxR
     )  # fmt: skip
 
 
+def told_row(change: IncidentChange, incident: dict[str, Any], fence: int, deadline_seconds: float, wall: float) -> OutboxRow:
+    """The webhook that tells people of an incident for which the council ordered no page of its own."""
+    name = f"{change.incident}.told"
+    return OutboxRow(
+        id=name, decision_id=name, incident=change.incident, action="page", type=TYPES["page"],
+        body=webhook_body(TYPES["page"], {}, incident, wall, fence=fence, dry_run=False, reason=change.explanation),
+        fence=fence, deadline_seconds=deadline_seconds,
+    )  # fmt: skip
+
+
+def told_write(change: IncidentChange, now: float, wall: float, before: dict[str, Any]) -> IncidentWrite:
+    """The history line that says that people are being told."""
+    picture = {**before, "times": {**before.get("times", {}), "page": now}}
+    line = {"event": "told", "t": now, "wall": iso(wall), "incident": change.incident}
+    return IncidentWrite(incident=change.incident, state=before.get("state", "confirmed"), picture=picture, line=line)
+
+
 def resolved_row(change: IncidentChange, incident: dict[str, Any], fence: int, deadline_seconds: float, wall: float) -> OutboxRow:
     """The webhook that tells people that it is over."""
     name = f"{change.incident}.resolved.{fence}"

@@ -84,16 +84,17 @@ async def test_one_decision_is_one_transaction(office: Office) -> None:
     await office.turn(change(), SNAPSHOT, QUARANTINE, RESTART)
     state = await office.ledger.leader_state()
     assert (state.fence, state.claims, state.verdicts) == (1, {"n3": "i1"}, {("node=n2", "b"): 1})
-    assert {row.id for row in await office.ledger.list_rows()} == {"s", "q", "r"}
+    assert {row.id for row in await office.ledger.list_rows()} == {"s", "q", "r", "i1.told"}
     assert [order.order for order in await office.ledger.read_orders("n1", 0)] == ["publish"]
     assert [order.order for order in await office.ledger.read_orders("n2", 0)] == ["stop"]
     found = await office.ledger.incident("i1")
     assert found is not None
-    assert [line["event"] for line in found["history"]] == ["confirmed", "action", "action", "action"]
+    assert [line["event"] for line in found["history"]] == ["confirmed", "action", "action", "action", "told"]
     assert len(found["audit"]) == 3
 
 
-async def test_a_refusal_is_recorded_and_nothing_else(office: Office) -> None:
+@pytest.mark.parametrize(("why", "told"), [("paused", True), ("mode observe: recorded only", False)])
+async def test_a_refusal_is_recorded_and_people_are_told_unless_we_only_observe(office: Office, why: str, told: bool) -> None:
     held = Action(
         t=1.0,
         decision_id="r",
@@ -102,13 +103,14 @@ async def test_a_refusal_is_recorded_and_nothing_else(office: Office) -> None:
         target={"job": "j1"},
         fence=0,
         deadline_seconds=1.0,
-        refused="paused",
+        refused=why,
     )
     await office.turn(change(), held)
-    assert await office.ledger.list_rows() == []
+    assert [row.type for row in await office.ledger.list_rows()] == ["incident.confirmed"] * told
     found = await office.ledger.incident("i1")
     assert found is not None
-    assert [(line["event"], line.get("refused")) for line in found["history"]] == [("confirmed", None), ("refused", "paused")]
+    history = [(line["event"], line.get("refused")) for line in found["history"]]
+    assert history == [("confirmed", None), ("refused", why)] + [("told", None)] * told
 
 
 async def test_the_end_of_a_delivery_is_heard_once(office: Office) -> None:
@@ -130,7 +132,7 @@ async def test_a_snapshot_is_done_when_its_set_was_committed_under_its_fence(off
     assert [event for event in office.council.heard if isinstance(event, ActionResult)] == [
         ActionResult(decision_id="s", outcome="done", detail={"step": 12})
     ]
-    assert [row.id for row in await office.ledger.due(time.monotonic())] == ["r"]
+    assert [row.id for row in await office.ledger.due(time.monotonic())] == ["r", "i1.told"]
 
 
 async def test_another_leader_in_between_makes_the_commit_fail(office: Office) -> None:
