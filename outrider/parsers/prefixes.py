@@ -109,7 +109,25 @@ _POD: Final = re.compile(r"^\[pod/([\w.-]{1,253})/[\w.-]{1,63}\]|^([a-z0-9][\w.-
 _POD_INDEX: Final = re.compile(r"-(?:worker|replica|node|rank)-(\d{1,6})(?:-[a-z0-9]{5})?$")
 _RAY: Final = re.compile(r"^\((?:[\w.:]{1,60}) pid=(\d{1,9})(?:, ip=([\d.]{7,15}))?\)")
 _NOT_HOSTS: Final = frozenset(
-    ["info", "warning", "warn", "error", "debug", "critical", "fatal", "notice", "trace", "default", "trainer", "rank", "stdout", "stderr", "init", "train", "deepspeed"]
+    [
+        "info",
+        "warning",
+        "warn",
+        "error",
+        "debug",
+        "critical",
+        "fatal",
+        "notice",
+        "trace",
+        "default",
+        "trainer",
+        "rank",
+        "stdout",
+        "stderr",
+        "init",
+        "train",
+        "deepspeed",
+    ]
 )
 
 

@@ -184,6 +184,15 @@ NAN_GATES: Final[Gates] = (
     ),
 )
 
+#: What a rank says that it is waiting for: evidence if it turns out to be the odd one. The rank must be told in brackets.
+STATE_GATES: Final[Gates] = tuple(
+    gate(
+        word,
+        rule("state", "ank", r"^.{0,60}\[[Rr]ank ?(?P<rank>\d{1,7})\].{0,400}?\b(?:still|waiting|waited|blocked|stuck|retry\w{0,3}|hung|slow)\b"),
+    )
+    for word in (" still ", "waiting ", " blocked", " stuck", "etrying")
+)
+
 LIFE_GATES: Final[Gates] = (
     gate(
         "heckpoint",

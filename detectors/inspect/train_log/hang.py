@@ -35,7 +35,13 @@ def judge_hang(episode: Episode, story: Story, context: Context) -> Finding | No
     evidence = [one.evidence() for one in named[:4]] + [one.evidence() for one in waits[:6]]
     if not suspects:
         return _nobody(waits, evidence, context)
-    return _blame(suspects, how, evidence, episode, context)
+    return _blame(suspects, how, evidence, [*_last_words(suspects, story), *episode.told, *episode.life], context)
+
+
+def _last_words(suspects: list[int], story: Story) -> list[Told]:
+    """The last thing each suspect said it was at before the trouble, unless it said that it was done with it."""
+    last = {one.record.rank: one for one in story.life if one.record.rank in suspects}
+    return [one for one in last.values() if one.what not in ("saved", "resumed", "attempt", "fresh_start")]
 
 
 def _suspects(
@@ -136,9 +142,9 @@ def _nobody(waits: list[Told], evidence: list[EvidenceLine], context: Context) -
     )  # fmt: skip
 
 
-def _blame(suspects: list[int], how: str, evidence: list[EvidenceLine], episode: Episode, context: Context) -> Finding:
+def _blame(suspects: list[int], how: str, evidence: list[EvidenceLine], said: list[Told], context: Context) -> Finding:
     """A finding about the odd ranks, with the reason that their own lines give."""
-    own = [one for one in [*episode.told, *episode.life] if one.record.rank in suspects and one.what not in _TIMEOUTS]
+    own = [one for one in said if one.record.rank in suspects and one.what not in _TIMEOUTS]
     nodes = {context.ranks[rank][0] for rank in suspects if rank in context.ranks}
     subject = context.rank_subject(suspects[0]) if len(suspects) == 1 else {"job": context.job_name, "rank": suspects[0]}
     if len(suspects) > 1 and len(nodes) == 1:

@@ -20,11 +20,15 @@ DEVICES_TO_BLAME_CODE: Final = 3
 
 
 def judge_numbers(story: Story, context: Context) -> list[Finding]:
-    """At most one finding about NaN, and one about each other oddity."""
+    """At most one finding, of the kind that explains the others: one spoiled run shows in several numbers."""
     attributed = _reruns(story, context)
     nan = [] if attributed else _nan(story, context)
-    other = [] if attributed or nan else [*_resume(story, context), *_jump(story, context), *_stagnant(story, context), *_scaling(story, context)]
-    return attributed + nan + other
+    if attributed or nan:
+        return attributed + nan
+    for look in (_resume, _jump, _stagnant, _scaling):
+        if found := look(story, context):
+            return found
+    return []
 
 
 def _job(context: Context) -> dict[str, Any]:
