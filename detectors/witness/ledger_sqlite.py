@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import msgspec
-
 from detectors.core.types import Vote
 from detectors.witness import ledger_sqlite_commit as committing
 from detectors.witness import ledger_sqlite_outbox as outbox
+from detectors.witness import ledger_sqlite_tables as tables
 from detectors.witness.ledger import (
     Commit,
     Control,
@@ -36,10 +35,6 @@ from outrider.wire import Order
 
 T = TypeVar("T")
 
-_encode = msgspec.json.encode
-_decode = msgspec.json.decode
-_vote_decoder = msgspec.json.Decoder(Vote)
-_order_decoder = msgspec.json.Decoder(Order)
 
 #: Longest wait for another process's transaction, seconds; ours last milliseconds.
 BUSY_SECONDS = 5.0
@@ -115,57 +110,34 @@ class SqliteLedger:
     # Votes
 
     async def put_votes(self, votes: list[Vote]) -> None:
-        def write(database: sqlite3.Connection) -> None:
-            now = time.monotonic()
-            database.executemany(
-                "INSERT OR REPLACE INTO votes (key, witness, body, until) VALUES (?, ?, ?, ?)",
-                [(vote.key, vote.witness, _encode(vote), now + vote.expires_seconds) for vote in votes],
-            )
-            database.execute(
-                "DELETE FROM votes WHERE until < ? OR seq <= (SELECT MAX(seq) FROM votes) - ?", (now, self._section.votes_max)
-            )
-
-        await self._write(write, "NORMAL")
+        await self._write(lambda database: tables.put_votes(database, votes, time.monotonic(), self._section.votes_max), "NORMAL")
 
     async def read_votes(self, after: int) -> tuple[int, list[Vote]]:
-        query = "SELECT seq, body FROM votes WHERE seq > ? AND until > ? ORDER BY seq"
-        rows = await self._read(lambda database: database.execute(query, (after, time.monotonic())).fetchall())
-        return (rows[-1][0] if rows else after), [_vote_decoder.decode(body) for _, body in rows]
+        return await self._read(lambda database: tables.read_votes(database, after, time.monotonic()))
 
     # The leader's transaction
 
     async def leader_state(self) -> LeaderState:
-        def read(database: sqlite3.Connection) -> LeaderState:
-            meta = dict(database.execute("SELECT name, value FROM meta").fetchall())
-            verdicts = database.execute("SELECT subject, incarnation, version FROM verdicts").fetchall()
-            return LeaderState(
-                fence=int(meta["fence"]),
-                council=meta["council"].encode() if "council" in meta else None,
-                verdicts={(subject, incarnation): version for subject, incarnation, version in verdicts},
-                claims=dict(database.execute("SELECT spare, incident FROM claims").fetchall()),
-            )
-
-        return await self._read(read)
+        return await self._read(tables.leader_state)
 
     async def commit(self, commit: Commit, holder: str) -> None:
-        await self._write(lambda database: committing.write(database, commit, holder, time.monotonic(), self._section), "FULL")
+        def write(database: sqlite3.Connection) -> None:
+            now = time.monotonic()
+            committing.check_lease(database, commit, holder, now)
+            committing.write(database, commit, now, self._section)
+
+        await self._write(write, "FULL")
 
     # Orders
 
     async def put_orders(self, orders: list[OrderTo]) -> None:
-        await self._write(lambda database: committing.put_orders(database, orders, time.monotonic()), "NORMAL")
+        await self._write(lambda database: tables.put_orders(database, orders, time.monotonic()), "NORMAL")
 
     async def read_orders(self, node: str, after: int, limit: int = 100) -> list[Order]:
-        query = (
-            "SELECT number, body FROM orders WHERE node = ? AND number > ? AND (until IS NULL OR until > ?) ORDER BY number LIMIT ?"
-        )
-        rows = await self._read(lambda database: database.execute(query, (node, after, time.monotonic(), limit)).fetchall())
-        return [msgspec.structs.replace(_order_decoder.decode(body), number=number) for number, body in rows]
+        return await self._read(lambda database: tables.read_orders(database, node, after, limit, time.monotonic()))
 
     async def new_orders(self, after: int) -> tuple[int, set[str]]:
-        query = "SELECT number, node FROM orders WHERE number > ? ORDER BY number"
-        rows = await self._read(lambda database: database.execute(query, (after,)).fetchall())
-        return (rows[-1][0] if rows else after), {node for _, node in rows}
+        return await self._read(lambda database: tables.new_orders(database, after))
 
     # Outbox
 
@@ -199,59 +171,22 @@ class SqliteLedger:
     # People
 
     async def put_control(self, control: Control) -> None:
-        def write(database: sqlite3.Connection) -> None:
-            if control.seconds_left == 0:
-                database.execute("DELETE FROM controls WHERE kind = ? AND key = ?", (control.kind, control.key))
-                return
-            left = control.seconds_left
-            until = None if left is None else time.monotonic() + left
-            database.execute(
-                "INSERT OR REPLACE INTO controls (kind, key, body, until, seconds) VALUES (?, ?, ?, ?, ?)",
-                (control.kind, control.key, _encode(control.body), until, left),
-            )
-
-        await self._write(write, "FULL")
+        await self._write(lambda database: tables.put_control(database, control, time.monotonic()), "FULL")
 
     async def controls(self) -> list[Control]:
-        now = time.monotonic()
-        query = "SELECT number, kind, key, body, until FROM controls WHERE until IS NULL OR until > ? ORDER BY number"
-        rows = await self._read(lambda database: database.execute(query, (now,)).fetchall())
-        return [
-            Control(number=number, kind=kind, key=key, body=_decode(body), seconds_left=None if until is None else until - now)
-            for number, kind, key, body, until in rows
-        ]
+        return await self._read(lambda database: tables.controls(database, time.monotonic()))
 
     async def incidents(self, limit: int = 200) -> list[dict[str, Any]]:
-        query = "SELECT picture FROM incidents ORDER BY seq DESC LIMIT ?"
-        return [_decode(row[0]) for row in await self._read(lambda database: database.execute(query, (limit,)).fetchall())]
+        return await self._read(lambda database: tables.incidents(database, limit))
 
     async def incident(self, incident: str) -> dict[str, Any] | None:
-        def read(database: sqlite3.Connection) -> dict[str, Any] | None:
-            query = "SELECT incident, picture FROM incidents WHERE substr(incident, 1, ?) = ? LIMIT 2"
-            found = database.execute(query, (len(incident), incident)).fetchall()
-            if len(found) != 1:
-                return None
-            name, picture = found[0]
-            lines = database.execute("SELECT line FROM history WHERE incident = ? ORDER BY seq", (name,)).fetchall()
-            audit = database.execute("SELECT body FROM audit WHERE incident = ? ORDER BY seq", (name,)).fetchall()
-            rows = outbox.listed(database, None, name, 200)
-            return {
-                **_decode(picture),
-                "history": [_decode(line[0]) for line in lines],
-                "actions": [msgspec.to_builtins(row) for row in reversed(rows)],
-                "audit": [_decode(entry[0]) for entry in audit],
-            }
-
-        return await self._read(read)
+        return await self._read(lambda database: tables.incident(database, incident))
 
     async def put_audit(self, entries: list[dict[str, Any]]) -> None:
-        rows = [(entry.get("incident"), _encode(entry)) for entry in entries]
-        await self._write(lambda database: database.executemany("INSERT INTO audit (incident, body) VALUES (?, ?)", rows), "FULL")
+        await self._write(lambda database: tables.put_audit(database, entries), "FULL")
 
     async def audit(self, limit: int = 200, incident: str | None = None) -> list[dict[str, Any]]:
-        query = "SELECT body FROM audit WHERE ?1 IS NULL OR incident = ?1 ORDER BY seq DESC LIMIT ?2"
-        rows = await self._read(lambda database: database.execute(query, (incident, limit)).fetchall())
-        return [_decode(row[0]) for row in rows]
+        return await self._read(lambda database: tables.audit(database, limit, incident))
 
     # The worker thread
 

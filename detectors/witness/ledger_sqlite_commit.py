@@ -5,7 +5,8 @@ import sqlite3
 import msgspec
 
 from detectors.witness import ledger_sqlite_outbox as outbox
-from detectors.witness.ledger import Commit, ConflictError, OrderTo, VerdictWrite
+from detectors.witness import ledger_sqlite_tables as tables
+from detectors.witness.ledger import Commit, ConflictError, VerdictWrite
 from outrider.config.ledger import LedgerSection
 
 _encode = msgspec.json.encode
@@ -14,13 +15,12 @@ _encode = msgspec.json.encode
 HISTORY_MAX = 500
 
 
-def write(database: sqlite3.Connection, commit: Commit, holder: str, now: float, bounds: LedgerSection) -> None:
-    """Runs inside the caller's transaction.
+def write(database: sqlite3.Connection, commit: Commit, now: float, bounds: LedgerSection, first_order: int | None = None) -> None:
+    """Runs inside the caller's transaction, who has made sure that the writer leads.
 
     Raises:
         ConflictError: the caller must roll back.
     """
-    _check_lease(database, commit, holder, now)
     _raise_fence(database, commit)
     for verdict in commit.verdicts:
         _swap_verdict(database, verdict)
@@ -43,9 +43,8 @@ def write(database: sqlite3.Connection, commit: Commit, holder: str, now: float,
         outbox.insert(database, row, now)
     for node in commit.orders_cleared:
         database.execute("DELETE FROM orders WHERE node = ? AND kind = 'stop'", (node,))
-    put_orders(database, commit.orders, now)
-    for entry in commit.audit:
-        database.execute("INSERT INTO audit (incident, body) VALUES (?, ?)", (entry.get("incident"), _encode(entry)))
+    tables.put_orders(database, commit.orders, now, first_order)
+    tables.put_audit(database, list(commit.audit))
     for number in commit.controls_done:
         database.execute("DELETE FROM controls WHERE number = ?", (number,))
     for decision, detail in commit.effects:
@@ -55,16 +54,6 @@ def write(database: sqlite3.Connection, commit: Commit, holder: str, now: float,
     if commit.council is not None:
         database.execute("INSERT OR REPLACE INTO meta VALUES ('council', ?)", (commit.council.decode(),))
     trim(database, now, bounds)
-
-
-def put_orders(database: sqlite3.Connection, orders: tuple[OrderTo, ...] | list[OrderTo], now: float) -> None:
-    """Adds orders; an `id` that a node has already is not told again."""
-    for item in orders:
-        until = None if item.keep_seconds is None else now + item.keep_seconds
-        database.execute(
-            "INSERT OR IGNORE INTO orders (node, id, kind, body, until) VALUES (?, ?, ?, ?, ?)",
-            (item.to, item.order.id, item.order.order, _encode(item.order), until),
-        )
 
 
 def trim(database: sqlite3.Connection, now: float, bounds: LedgerSection) -> None:
@@ -80,7 +69,8 @@ def trim(database: sqlite3.Connection, now: float, bounds: LedgerSection) -> Non
     outbox.trim(database, bounds.rows_max)
 
 
-def _check_lease(database: sqlite3.Connection, commit: Commit, holder: str, now: float) -> None:
+def check_lease(database: sqlite3.Connection, commit: Commit, holder: str, now: float) -> None:
+    """Raises ConflictError unless `holder` leads in the commit's term."""
     found = database.execute("SELECT holder, term, until FROM leases WHERE name = 'leader'").fetchone()
     if found is None or found[0] != holder or found[1] != commit.term or found[2] <= now:
         raise ConflictError("lease", f"{holder} no longer leads (term {commit.term})")
