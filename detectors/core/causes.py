@@ -35,6 +35,8 @@ DEPTHS: dict[str, int] = {
     "path.broken": 1,
 }
 DEPTH_OTHER = 0
+#: From this depth on a fault can stop a job, whatever is done about it.
+STOPS_JOB = 5
 #: Consequences of a lost job: while a job is being recovered from a cause they open nothing of their own.
 OF_THE_JOB = frozenset({"job.rank_exit", "job.app_error", "job.hang", "job.straggler", "job.desync", "job.dataloader_stall"})
 #: A cause is told at most this long after its consequence: kernel logs and exporters are read with delay.
@@ -46,7 +48,8 @@ def explains(cause: Incident, effect: Incident) -> bool:
     same_node = bool(set(cause.nodes) & set(effect.nodes))
     shared = {job for job, attempt in effect.jobs.items() if cause.jobs.get(job, -1) == attempt}
     deep, shallow = DEPTHS.get(cause.fault, DEPTH_OTHER), DEPTHS.get(effect.fault, DEPTH_OTHER)
-    if effect.fault in OF_THE_JOB and shared and cause.response == "restart":
+    stops_job = cause.response == "restart" or deep >= STOPS_JOB
+    if effect.fault in OF_THE_JOB and shared and stops_job:
         return deep > shallow or (deep == shallow and cause.opened_t <= effect.opened_t)
     if same_node and effect.subject.get("node") is not None and cause.subject.get("node") is not None:
         return deep > shallow and effect.opened_t - cause.opened_t <= TOLD_LATE_SECONDS

@@ -248,13 +248,14 @@ class Council:
         plan = wanted(incident, self.world, self.spares, self._unfit())
         if not plan:
             return []
-        if any(item.action in DRASTIC or item.action == "snapshot" for item in plan):
-            self.fence += 1
-        incident.fence = self.fence
         decisions: list[Decision] = []
         after: tuple[str, ...] = ()
         let_through = False
         for item in plan:
+            if item.action in DRASTIC or item.action == "snapshot":
+                # One number each: what a rank still writes under the snapshot's must be old once the next attempt runs.
+                self.fence += 1
+            incident.fence = self.fence
             action = self._order(incident, item, after, now)
             decisions.append(action)
             if action.refused is None:

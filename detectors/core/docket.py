@@ -123,6 +123,12 @@ class Docket:
             self.dirty[key] = None
         return old
 
+    def last(self, job: str) -> None:
+        """Lets the votes about a job as a whole leave after those about its parts."""
+        for key in [key for key in self.dirty if self.suspicions[key].subject.get("job") == job and key.startswith("job.")]:
+            del self.dirty[key]
+            self.dirty[key] = None
+
     def find(self, fault: str, key_subject: dict[str, Any], incarnation: str = "") -> Suspicion | None:
         """The suspicion of that identity, if there is one."""
         return self.suspicions.get(vote_key(fault, key_subject, incarnation))
@@ -136,6 +142,10 @@ class Docket:
             old.ends = now + self.vote_seconds
             self.due = min(self.due, old.ends)
             self.dirty[key] = None
+
+    def clear_subject(self, fault: str, key_subject: dict[str, Any], now: float, reason: str, incarnation: str = "") -> None:
+        """`clear` by identity instead of by key; nothing happens if nothing is suspected."""
+        self.clear(vote_key(fault, key_subject, incarnation), now, reason)
 
     def votes(self, now: float) -> list[Vote]:
         """Votes on what changed, and on what must be said again; forgets what has ended."""

@@ -10,12 +10,14 @@ for half a time-out. By the view the council knows that a witness that says noth
 
 from collections.abc import Callable
 
+from detectors.core.blame import Topology
 from detectors.core.docket import Docket
-from detectors.core.rules.exits import ExitRule
+from detectors.core.rulebook import Rulebook
 from detectors.core.rules.silence import SilenceRule
 from detectors.core.types import Decision, Verdict, Vote
 from detectors.core.window import NEVER, Arrivals
-from detectors.core.world import JobState, World
+from detectors.core.world import World
+from outrider.catalogue.codes import CodeBook
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
 from outrider.signals import KINDS, Signal
@@ -38,16 +40,20 @@ class Engine:
         policy: time-outs and limits.
         witness: this witness's name.
         witnesses: all of them.
+        codes: the catalogue's Xids with the site's overrides; None: without any.
     """
 
-    def __init__(self, fleet: Fleet, policy: Policy, witness: str, witnesses: tuple[str, ...]) -> None:
+    def __init__(
+        self, fleet: Fleet, policy: Policy, witness: str, witnesses: tuple[str, ...], codes: CodeBook | None = None
+    ) -> None:
         self.policy, self.witness, self.witnesses = policy, witness, witnesses
         self.world = World(fleet)
         size = len(self.world.nodes)
         self.arrivals = Arrivals(size, policy.heartbeat_timeout, policy.heartbeat_timeout_max)
         self.docket = Docket(witness, policy.vote_seconds)
         self.silence = SilenceRule(self.world, self.arrivals, self.docket, policy)
-        self.exits = ExitRule(self.world, self.docket)
+        topology = Topology(fleet)
+        self.rules = Rulebook(self.world, self.docket, policy, topology, self.silence, codes or CodeBook())
         self._boot: list[object] = [None] * size
         self._start: list[object] = [None] * size
         self._seq = [0] * size
@@ -56,14 +62,10 @@ class Engine:
         self._view_due = NEVER
         self._abstain_until = NEVER
         self._table: dict[str, Handler] = {
+            **self.rules.handlers,
             "heartbeat": self._heartbeat,
-            "probe": self._probe,
+            "probe": self.silence.probe,
             "step": self._step,
-            "phase": self._phase,
-            "job": self._job,
-            "process_exit": self._process_exit,
-            "collective_error": self._collective_error,
-            "collective_timeout": self._collective_timeout,
             "maintenance": self._maintenance,
         }
 
@@ -85,8 +87,7 @@ class Engine:
                 self.silence.open(row, f"{self._boot[row]}", self._seq[row], now)
             self._silence_due = self.arrivals.next_late()
         self.silence.advance(now)
-        if now >= self.exits.next_due():
-            self.exits.advance(now)
+        self.rules.advance(now)
         if self.docket.abstaining and now >= self._abstain_until:
             self._abstain(False)
         decisions: list[Decision] = []
@@ -100,7 +101,7 @@ class Engine:
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do, at the latest."""
-        due = min(self._silence_due, self.silence.next_due(), self.exits.next_due(), self.docket.due)
+        due = min(self._silence_due, self.silence.next_due(), self.rules.next_due(), self.docket.due)
         if self.docket.abstaining:
             due = min(due, self._abstain_until)
         return max(min(due, self._view_due), 0.0)
@@ -178,7 +179,8 @@ class Engine:
     def _incarnation(self, row: int, boot: object, start: object, now: float) -> bool:
         """A heartbeat of another boot or another start of the agent: True if it is the newer one."""
         known = self._boot[row]
-        if known is not None and boot != known:
+        again = known is not None and boot != known
+        if again:
             if boot in self._old_boots[row]:
                 self.world.count("heartbeat of an old boot")
                 return False
@@ -187,52 +189,20 @@ class Engine:
             self.world.count("heartbeat of an old agent")
             return False
         self._boot[row], self._start[row], self._seq[row] = boot, start, 0
+        if known is None or again:
+            self.rules.booted(self.world.nodes[row], boot, again, now)
         return True
 
     # --- everything else ---
 
-    def _probe(self, signal: Signal, now: float) -> None:
-        self.silence.probe(signal, now)
-
     def _step(self, signal: Signal, now: float) -> None:
-        state = self.world.step(signal, now)
+        state = self.rules.step(signal, now)
         if state is None:
             return
-        if state.steps_seen == 1 and state.attempt > 1 and state.step == signal.value:
+        if state.newest and state.steps_seen == 1 and state.attempt > 1:
             self._view_due = now  # the council waits for the first step of a new attempt
         if self.silence.cases:
-            self._moved(state, now)
-
-    def _phase(self, signal: Signal, now: float) -> None:
-        state = self.world.phase(signal, now)
-        if state is not None and self.silence.cases:
-            self._moved(state, now)
-
-    def _moved(self, state: JobState, now: float) -> None:
-        self.silence.moved([node for node in self.silence.cases if node in state.node_ranks], now)
-
-    def _job(self, signal: Signal, now: float) -> None:
-        before = self.world.jobs.get(signal.job or "")
-        attempt = before.attempt if before is not None else None
-        state = self.world.tell_job(signal, now)
-        if state is not None and state.attempt != attempt:
-            self.exits.new_attempt(state, now)
-
-    def _process_exit(self, signal: Signal, now: float) -> None:
-        self.exits.exit(signal, now)
-
-    def _collective_error(self, signal: Signal, now: float) -> None:
-        if self.world.job_of(signal, now) is None or signal.data.get("recovered"):
-            return
-        self.exits.complained(signal, now)
-        accused, accuser = self.world.accused_node(signal), self.world.node_of(signal)
-        if accused is not None and accused != accuser:
-            text = signal.text or f"rank {signal.rank} lost its peer on {accused} ({signal.data.get('code', 'error')})"
-            self.silence.complaint(accused, accuser or f"rank {signal.rank}", text, now)
-
-    def _collective_timeout(self, signal: Signal, now: float) -> None:
-        if self.world.job_of(signal, now) is not None:
-            self.exits.complained(signal, now)
+            self.silence.moved([node for node in self.silence.cases if node in state.node_ranks], now)
 
     def _maintenance(self, signal: Signal, now: float) -> None:
         row = self.world.row.get(signal.node or "")

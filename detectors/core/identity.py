@@ -10,7 +10,9 @@ from outrider.signals import SUBJECT_KEYS
 
 def subject_text(subject: Mapping[str, Any]) -> str:
     """A subject in one spelling, its keys in reading order."""
-    return ",".join(f"{key}={subject[key]}" for key in SUBJECT_KEYS if subject.get(key) is not None)
+    known = [key for key in SUBJECT_KEYS if subject.get(key) is not None]
+    others = sorted(key for key in subject if key not in SUBJECT_KEYS and subject[key] is not None)
+    return ",".join(f"{key}={subject[key]}" for key in (*known, *others))
 
 
 def vote_key(fault: str, subject: Mapping[str, Any], incarnation: str) -> str:

@@ -89,8 +89,10 @@ class Incident:
             t=now, event=event, incident=self.id, fault=self.fault, culprit=self.culprit, subject=dict(self.subject),  # type: ignore[arg-type]
             response=response or self.response, repair=self.repair, layers=self.layers, votes=dict(self.votes),
             evidence=tuple(self.evidence), explanation=self.explanation,
-            extra={**self.extra, "incarnation": self.incarnation, "state": self.state.value, "since": self.since, "decisive": self.decisive}
-            | ({"merged_into": self.merged_into} if self.merged_into else {}),
+            extra={
+                **self.extra, "incarnation": self.incarnation, "state": self.state.value, "since": self.since,
+                "decisive": self.decisive, **({"merged_into": self.merged_into} if self.merged_into else {}),
+            },
         )  # fmt: skip
 
 

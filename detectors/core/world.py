@@ -52,6 +52,8 @@ class JobState:
         self.moved_t = now
         self.steps_seen = 0
         self.stepping = False
+        #: The signal read last was the first to tell of its step.
+        self.newest = False
         self.ended = False
         self.planned = ""
         self.rank_step = [-1] * self.size
@@ -94,6 +96,8 @@ class World:
         self._index_jobs()
         #: Signals that could not be used, by reason; the edge shows them.
         self.counted: dict[str, int] = {}
+        #: Jobs that began a new attempt since somebody looked.
+        self.restarted: list[str] = []
 
     def count(self, reason: str) -> None:
         """Counts a signal that is not judged."""
@@ -131,6 +135,7 @@ class World:
             if again or not same:
                 old.shape(job)
                 old.begin(attempt, now)
+                self.restarted.append(old.name)
         self._index_jobs()
         return old
 
@@ -157,6 +162,7 @@ class World:
                 self.count("old attempt")
                 return None
             state.begin(int(attempt), now)
+            self.restarted.append(state.name)
         return state
 
     def step(self, signal: Signal, now: float) -> JobState | None:
@@ -177,7 +183,8 @@ class World:
         elif signal.node is not None and signal.node in state.node_ranks:
             for member in state.node_ranks[signal.node]:
                 state.rank_step[member], state.rank_began[member] = step, began
-        if step > state.step:
+        state.newest = step > state.step
+        if state.newest:
             self._advance(state, step, finished, began, seconds, now)
         return state
 

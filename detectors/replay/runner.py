@@ -9,6 +9,7 @@ from detectors.core.engine import Engine
 from detectors.core.types import Action, Decision, Evidence, IncidentChange, ProbeRequest, Vote
 from detectors.replay.life import Life
 from detectors.replay.trace import TraceSignal
+from outrider.catalogue.codes import CodeBook
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
 from outrider.signals import Signal
@@ -34,11 +35,12 @@ class Replay:
     Args:
         fleet: the trace's header.
         policy: what tomorrow's policy would do.
+        codes: the catalogue's codes with the site's overrides.
     """
 
-    def __init__(self, fleet: Fleet, policy: Policy) -> None:
+    def __init__(self, fleet: Fleet, policy: Policy, codes: CodeBook | None = None) -> None:
         self.fleet = fleet
-        self.engines = {name: Engine(fleet, policy, name, fleet.witnesses) for name in fleet.witnesses}
+        self.engines = {name: Engine(fleet, policy, name, fleet.witnesses, codes) for name in fleet.witnesses}
         self.council = Council(fleet, policy, fleet.witnesses)
         self.count = Count()
         self._life = Life(fleet)

@@ -67,7 +67,7 @@ class PolicySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     #: A job that trains is called hung (a page and a snapshot) after this many of its median steps ..
     hang_steps: float = 3.7
     #: .. but never sooner than this. Healthy steps reach 3.4 times the median, first steps 5.6 times.
-    hang_seconds_min: float = 28.0
+    hang_seconds_min: float = 29.5
 
     # --- Votes ---
     #: How long a vote counts; a witness that goes silent stops deciding after this.
@@ -102,8 +102,6 @@ class PolicySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     faults: dict[str, FaultRule] = {}
     jobs: dict[str, ScopeRule] = {}
     groups: dict[str, ScopeRule] = {}
-    #: Response per XID, as the site decides it: `xids = { "94" = "drain" }`.
-    xids: dict[str, str] = {}
 
     def __post_init__(self) -> None:
         positive = (

@@ -5,6 +5,8 @@ watchdog aborted (SIGABRT) or that was told to stop (SIGTERM) is a victim: it jo
 for the cause is still on.
 """
 
+from collections.abc import Callable
+
 from detectors.core.docket import Docket
 from detectors.core.types import Evidence
 from detectors.core.world import JobState, World
@@ -23,11 +25,20 @@ CAUSE_SECONDS = 40.0
 LASTS_SECONDS = 60.0
 
 
-class ExitRule:
-    """Judges exits of ranks for one witness."""
+Explains = Callable[[JobState, int, str, float], tuple[str, Evidence] | bool]
 
-    def __init__(self, world: World, docket: Docket) -> None:
-        self.world, self.docket = world, docket
+
+class ExitRule:
+    """Judges exits of ranks for one witness.
+
+    Args:
+        world, docket: what is known, where suspicions are kept.
+        explains: says of an exit (job, rank, text, now) that another suspicion has taken it as its evidence (True), that it is
+            another fault, with the evidence for that, or that nothing explains it (False).
+    """
+
+    def __init__(self, world: World, docket: Docket, explains: Explains) -> None:
+        self.world, self.docket, self._explains = world, docket, explains
         #: (job, rank) -> when its own collective failed in this attempt.
         self._complained: dict[tuple[str, int], float] = {}
         #: job -> (when, rank, code): the first victim, waiting for a cause.
@@ -94,13 +105,19 @@ class ExitRule:
     def _accuse(
         self, state: JobState, rank: int, code: int, now: float, fault: str, text: str, reason_code: str, response: str
     ) -> None:
+        found = self._explains(state, rank, text, now) if fault == "job.rank_exit" else False
+        if found is True:
+            return
+        more: tuple[Evidence, ...] = ()
+        if isinstance(found, tuple):
+            fault, more = found[0], (found[1],)
         node = state.slots[rank][0] if 0 <= rank < state.size else None
         subject = {"job": state.name, "rank": rank} | ({"node": node} if node else {})
         self.docket.accuse(
             fault, subject, key_subject={"job": state.name, "rank": rank}, now=now, incarnation=str(state.attempt),
             decisive=True, reason=text, reason_code=reason_code, response=response, lasts=LASTS_SECONDS,
             extra={"attempt": state.attempt, "dead_ranks": {state.name: sorted(state.exits)}, "exit_code": code},
-            evidence=(_evidence(now, state.name, rank, text),),
+            evidence=(*more, _evidence(now, state.name, rank, text)),
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from detectors.core.docket import Docket, Suspicion
+from detectors.core.docket import Docket
 from detectors.core.identity import short_hash, spread, vote_key
 from detectors.core.types import CopyRequest, Effect, Evidence, ProbeRequest
 from detectors.core.window import Arrivals
@@ -329,10 +329,10 @@ class SilenceRule:
             if fault != keep:
                 self.docket.clear(vote_key(fault, {"node": case.node}, case.incarnation), now, reason, evidence)
 
-    def suspicion_of(self, node: str) -> Suspicion | None:
-        """What is thought of a node now."""
+    def age(self, node: str, now: float) -> float | None:
+        """For how long a node has been silent, if it is suspect."""
         case = self.cases.get(node)
-        return self.docket.find(case.fault, {"node": node}, case.incarnation) if case else None
+        return now - case.since if case is not None else None
 
 
 def _evidence(t: float, kind: str, subject: dict[str, Any], effect: Effect, text: str) -> Evidence:

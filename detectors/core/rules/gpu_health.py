@@ -1,0 +1,262 @@
+"""What a GPU's own gauges and counters say: memory errors, row remaps, links, heat, cards that are missing, calls that hang.
+
+Counters are judged by their growth since the first reading; a code or a count that stood before the agent came is not new.
+"""
+
+from dataclasses import dataclass, field
+from math import isnan
+from typing import Any
+
+from detectors.core.docket import Docket
+from detectors.core.parts import Gpu, Parts
+from detectors.core.types import Evidence
+from detectors.core.world import World
+from outrider.signals import Signal
+
+#: A driver call that takes longer is stuck; the slowest healthy ones (a first NVML init with 8 cards) take some seconds.
+CALL_SECONDS = 10.0
+#: Readings in a row that make heat or a missing card a fact.
+READINGS = 3
+#: Share of the power limit below which a card computes nothing, and above which it does.
+IDLE_POWER, BUSY_POWER = 0.30, 0.45
+#: State suspicions end by themselves this long after their last reading.
+LASTS_SECONDS = 300.0
+#: Growth of NVLink error counters between two readings that is worth showing.
+NVLINK_ERRORS = 100
+_HEAT = ("thermal", "hw_slowdown", "hw_thermal", "sw_thermal", "power_brake")
+
+
+@dataclass(slots=True)
+class _Card:
+    counters: dict[str, float] = field(default_factory=dict)
+    hot: int = 0
+    missing: int = 0
+    power: float | None = None
+    util: float | None = None
+    seen_t: float = float("-inf")
+
+
+class GpuHealthRule:
+    """Judges gauges and counters of cards for one witness."""
+
+    def __init__(self, world: World, parts: Parts, docket: Docket) -> None:
+        self.world, self.parts, self.docket = world, parts, docket
+        self._cards: dict[int, _Card] = {}
+        self._gpus: dict[int, Gpu] = {}
+        self._missing: dict[str, int] = {}
+        #: Cards with a driver call that does not return: (gpu, since when, call).
+        self.stuck: dict[int, tuple[Gpu, float, str]] = {}
+        #: node -> kernel's word that a task hangs in the GPU driver.
+        self.hung_tasks: dict[str, tuple[float, str]] = {}
+
+    def _card(self, signal: Signal) -> tuple[Gpu, _Card] | None:
+        gpu = self.parts.find(signal)
+        if gpu is None:
+            self.world.count("reading of an unknown card")
+            return None
+        self._gpus[id(gpu)] = gpu
+        return gpu, self._cards.setdefault(id(gpu), _Card())
+
+    def _grown(self, card: _Card, name: str, value: Any) -> float:
+        """By how much a counter grew since its last reading; 0 for the first one and after a reset."""
+        if not isinstance(value, int | float) or isnan(value):
+            return 0.0
+        before = card.counters.get(name)
+        card.counters[name] = float(value)
+        return max(0.0, value - before) if before is not None else 0.0
+
+    # --- memory ---
+
+    def ecc(self, signal: Signal, now: float) -> None:
+        """ECC counters: uncorrected ones that grow are a fault, corrected ones are what ECC is for."""
+        found = self._card(signal)
+        if found is None:
+            return
+        gpu, card = found
+        scope = f"{signal.data.get('scope', 'volatile')} {signal.data.get('where', '')}"
+        self._grown(card, f"corrected {scope}", signal.data.get("corrected"))
+        if new := self._grown(card, f"uncorrected {scope}", signal.data.get("uncorrected")):
+            self._accuse("gpu.ecc_contained", gpu, signal, now, f"{new:.0f} new uncorrected memory errors ({scope.strip()})", "ecc")
+
+    def row_remap(self, signal: Signal, now: float) -> None:
+        """Rows that could not be remapped, or wait for a reset to be."""
+        found = self._card(signal)
+        if found is None:
+            return
+        gpu, _ = found
+        if signal.data.get("failed"):
+            self._accuse("gpu.row_remap_failed", gpu, signal, now, "a row could not be remapped", "remap_failed", decisive=True)
+        elif signal.data.get("pending"):
+            self._accuse(
+                "gpu.row_remap_pending", gpu, signal, now, "a row waits for a reset to be remapped", "pending", decisive=True
+            )
+
+    # --- links of the card ---
+
+    def nvlink(self, signal: Signal, now: float) -> None:
+        """NVLink counters: a link that went down is a suspect, errors are shown."""
+        found = self._card(signal)
+        if found is None:
+            return
+        gpu, card = found
+        link = signal.link if signal.link is not None else signal.data.get("link", 0)
+        down = self._grown(card, f"down {link}", signal.data.get("down"))
+        errors = sum(self._grown(card, f"{name} {link}", signal.data.get(name)) for name in ("replay", "recovery", "crc"))
+        if down:
+            self._accuse("gpu.nvlink", gpu, signal, now, f"NVLink {link} went down", "link_down")
+        elif errors >= NVLINK_ERRORS:
+            self._accuse("gpu.nvlink", gpu, signal, now, f"NVLink {link}: {errors:.0f} new errors", "link_errors", response="watch")
+
+    def pcie(self, signal: Signal, now: float) -> None:
+        """A PCIe link with fewer lanes than it has; a lower generation alone is how an idle card saves power."""
+        found = self._card(signal)
+        width, most = signal.data.get("width"), signal.data.get("width_max")
+        if found is not None and isinstance(width, int) and isinstance(most, int) and 0 < width < most:
+            self._accuse("gpu.slow", found[0], signal, now, f"PCIe width x{width} of x{most}", "pcie_width", response="page")
+
+    # --- state ---
+
+    def state(self, signal: Signal, now: float) -> None:
+        """Clocks, heat, power and load of a card."""
+        found = self._card(signal)
+        if found is None:
+            return
+        gpu, card = found
+        data = signal.data
+        card.seen_t = now
+        if isinstance(data.get("power_w"), int | float) and data.get("power_limit_w"):
+            card.power = data["power_w"] / data["power_limit_w"]
+        card.util = data.get("util", card.util if signal.source == "nvml" else None)
+        reasons = [str(one).lower() for one in data.get("throttle") or ()]
+        clock, most = data.get("sm_mhz"), data.get("sm_mhz_max")
+        slowed = clock is None or most is None or clock < 0.9 * most
+        hot = slowed and any(word in reason for reason in reasons for word in _HEAT)
+        card.hot = card.hot + 1 if hot else 0
+        key = gpu.key()
+        if card.hot >= READINGS:
+            text = f"throttled ({', '.join(reasons)})" + (f" at {data['temp_c']} C" if "temp_c" in data else "")
+            self._accuse("gpu.thermal", gpu, signal, now, text, "throttled", response="page")
+        elif not hot:
+            self.docket.clear_subject("gpu.thermal", key, now, "it runs at full clock again")
+
+    def count(self, signal: Signal, now: float) -> None:
+        """How many cards a node shows."""
+        node, expected = signal.node, signal.data.get("expected")
+        if expected is None and node in self.world.node:
+            expected = self.world.node[node].gpus or None
+        if node not in self.world.row or not isinstance(signal.value, int | float) or not isinstance(expected, int | float):
+            return
+        if signal.value >= expected:
+            self._missing.pop(str(node), None)
+            self.docket.clear_subject("gpu.missing", {"node": node}, now, "all cards are there")
+            return
+        self._missing[str(node)] = seen = self._missing.get(str(node), 0) + 1
+        text = f"{signal.value:.0f} of {expected:.0f} GPUs are there"
+        piece = Evidence(t=now, kind="gpu_count", subject={"node": node}, effect="confirm", text=text)
+        self.docket.accuse(
+            "gpu.missing", {"node": node}, now=now, evidence=(piece,), reason=text, reason_code="missing", decisive=True,
+            sure=seen >= 2 or not self.world.jobs_on(str(node)), lasts=LASTS_SECONDS,
+        )  # fmt: skip
+
+    # --- the driver ---
+
+    def driver_call(self, signal: Signal, now: float) -> None:
+        """A call into the driver that does not return."""
+        found = self._card(signal)
+        if found is None or not isinstance(signal.value, int | float):
+            return
+        gpu, _ = found
+        if signal.value < CALL_SECONDS:
+            if self.stuck.pop(id(gpu), None) is not None:
+                self.docket.clear_subject("gpu.driver_hang", gpu.key(), now, "the driver answers again")
+            return
+        call = str(signal.data.get("call", "a driver call"))
+        self.stuck[id(gpu)] = (gpu, now - float(signal.value), call)
+        self.judge_stuck(now)
+
+    def hung_task(self, node: str, text: str, now: float) -> None:
+        """The kernel says that a task hangs; if it hangs in the GPU driver, that is a second voice."""
+        if "nvidia" in text.lower() or "nv_" in text or "uvm" in text.lower():
+            self.hung_tasks[node] = (now, text)
+            self.judge_stuck(now)
+
+    def stands(self, job: str, now: float, text: str) -> None:
+        """A job stands still: a stuck card of it is the reason."""
+        state = self.world.jobs.get(job)
+        if state is None:
+            return
+        for gpu, _, _ in self.stuck.values():
+            if gpu.node in state.node_ranks:
+                piece = Evidence(t=now, kind="step", subject={"job": job}, effect="confirm", text=text, layer="application")
+                self._stuck(gpu, now, (piece,))
+
+    def slow(self, node: str, index: int, text: str, now: float) -> None:
+        """The rank on a card is the slow one again and again: if the card is throttled, that is the reason."""
+        gpu = self.parts.at(node, index)
+        known = self.docket.find("gpu.thermal", gpu.key()) if gpu is not None else None
+        if gpu is not None and known is not None and known.verdict == "faulty":
+            piece = Evidence(t=now, kind="step", subject=self._seat(gpu), effect="confirm", text=text, layer="application")
+            self.docket.accuse(
+                "gpu.thermal", self._seat(gpu), key_subject=gpu.key(), now=now, evidence=(piece,), reason=known.reason,
+                reason_code="throttled_and_slow", response="drain", lasts=LASTS_SECONDS * 3,
+            )  # fmt: skip
+
+    def judge_stuck(self, now: float) -> None:
+        """Looks at every stuck card again."""
+        for gpu, _, _ in list(self.stuck.values()):
+            self._stuck(gpu, now, ())
+
+    def _stuck(self, gpu: Gpu, now: float, more: tuple[Evidence, ...]) -> None:
+        _, since, call = self.stuck[id(gpu)]
+        subject = gpu.subject()
+        text = f"{call} has not returned for {now - since:.0f} s"
+        pieces = [Evidence(t=now, kind="driver_call", subject=subject, effect="confirm", text=f"{call} does not return")]
+        if gpu.node in self.hung_tasks:
+            when, words = self.hung_tasks[gpu.node]
+            pieces.append(Evidence(t=when, kind="kernel", subject={"node": gpu.node}, effect="confirm", text=words))
+        if odd := self.odd_one(gpu, now):
+            pieces.append(Evidence(t=now, kind="gpu_state", subject=subject, effect="confirm", text=odd))
+        busy = bool(self.world.jobs_on(gpu.node))
+        known = self.docket.find("gpu.driver_hang", gpu.key())
+        second = bool(more) or (known is not None and len(known.layers()) > 1)
+        response = "restart" if second else "page" if busy else "drain"
+        self.docket.accuse(
+            "gpu.driver_hang", self._seat(gpu), key_subject=gpu.key(), now=now, evidence=(*pieces, *more), reason=text,
+            reason_code="stuck", response=response, sure=True, decisive=not busy or second, lasts=LASTS_SECONDS * 3,
+        )  # fmt: skip
+
+    def odd_one(self, gpu: Gpu, now: float) -> str | None:
+        """Whether a card idles while its peers spin at full load and little power: they wait for it in a collective."""
+        card = self._cards.get(id(gpu))
+        peers = [
+            one for identity, one in self._cards.items()
+            if identity != id(gpu) and one.power is not None and now - one.seen_t <= LASTS_SECONDS and (one.util or 0) >= 90
+        ]  # fmt: skip
+        spinning = [one for one in peers if one.power is not None and one.power < IDLE_POWER]
+        if card is None or len(spinning) < 3 or len(spinning) < 0.8 * len(peers):
+            return None
+        if card.util is None or card.util < 20:
+            return f"idle, while {len(spinning)} peers spin at full load and under {IDLE_POWER:.0%} of their power"
+        return None
+
+    # --- helpers ---
+
+    def _seat(self, gpu: Gpu) -> dict[str, Any]:
+        """The card with the rank that sits on it."""
+        subject = gpu.subject()
+        if gpu.index is not None:
+            for state in self.world.jobs_on(gpu.node):
+                for rank in state.node_ranks.get(gpu.node, ()):
+                    if state.slots[rank][1] == gpu.index:
+                        return subject | {"job": state.name, "rank": rank}
+        return subject
+
+    def _accuse(
+        self, fault: str, gpu: Gpu, signal: Signal, now: float, text: str, code: str, *, decisive: bool = False,
+        response: str | None = None,
+    ) -> None:  # fmt: skip
+        piece = Evidence(t=now, kind=signal.kind, subject=gpu.subject(), effect="confirm", text=text)
+        self.docket.accuse(
+            fault, self._seat(gpu), key_subject=gpu.key(), now=now, evidence=(piece,), reason=text, reason_code=code,
+            decisive=decisive, response=response or ("page" if not decisive else None), lasts=LASTS_SECONDS * 3,
+        )  # fmt: skip

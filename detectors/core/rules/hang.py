@@ -1,0 +1,217 @@
+"""A job that does not move: by phase, by its own pace, and by what its ranks say of their collectives.
+
+Any counter that moves is progress. In training a job has a pace, so a stop is noticed after a few steps; that alone is a
+page and a copy of the state, for healthy steps reach 3.4 times the median. A restart needs the phase's own limit, or a
+second layer: collectives that time out, records that show who is missing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from detectors.core.docket import Docket
+from detectors.core.types import Evidence
+from detectors.core.waits import Head, head_of_chain
+from detectors.core.world import JobState, World
+from outrider.config.policy import Policy
+from outrider.signals import KINDS, Signal
+
+#: Steps after which a job has a pace; the first ones are slow (up to 5.6 times the median).
+PACE_STEPS = 5
+#: A node of the job is under suspicion: its verdict comes first, within the hard limit and some.
+NODE_FIRST_SECONDS = 45.0
+#: Records of collectives older than this tell of another hang.
+RECORD_SECONDS = 900.0
+
+
+class HangRule:
+    """Judges progress for one witness.
+
+    Args:
+        world, docket, policy: as everywhere.
+        doubted: node -> seconds for which it has been suspect, or None.
+    """
+
+    def __init__(self, world: World, docket: Docket, policy: Policy, doubted: Callable[[str, float], float | None]) -> None:
+        self.world, self.docket, self.policy, self._doubted = world, docket, policy, doubted
+        #: Jobs that were found standing, for the rules that have a suspect: (job, text).
+        self.standing: list[tuple[str, str]] = []
+        #: Jobs that stand still: name -> in words; and the fault they are accused of.
+        self.accused: dict[str, str] = {}
+        self._faults: dict[str, str] = {}
+        self._records: dict[str, dict[int, tuple[float, dict[str, dict[str, Any]]]]] = {}
+        self._timeouts: dict[str, list[Evidence]] = {}
+        self._due: float = 0.0
+
+    # --- what comes in ---
+
+    def moved(self, state: JobState, now: float) -> None:
+        """The job made progress."""
+        if state.name in self.accused:
+            self._release(state, now, f"it moves again (step {state.step})")
+
+    def new_attempt(self, state: JobState) -> None:
+        """The job starts anew: what its ranks said before is void."""
+        for table in (self.accused, self._faults, self._records, self._timeouts):
+            table.pop(state.name, None)
+        self._due = 0.0
+
+    def wake(self) -> None:
+        """Something changed that may bring the next look forward: a phase, a first pace, a new job."""
+        self._due = 0.0
+
+    def timeout(self, signal: Signal, now: float) -> None:
+        """A rank's collective timed out: a second layer, and a record of where it stands."""
+        state = self.world.jobs.get(signal.job or "")
+        if state is None:
+            return
+        data = signal.data
+        if signal.rank is not None and data.get("last_enqueued") is not None:
+            record = {"enqueued": data["last_enqueued"], "completed": data.get("last_completed"), "op": None}
+            self._record(state, signal.rank, {str(data.get("group", "all")): record}, now)
+        told = self._timeouts.setdefault(state.name, [])
+        if len(told) < 8:
+            text = (
+                signal.text
+                or f"rank {signal.rank}: {data.get('op', 'a collective')} timed out after {data.get('elapsed_s', '?')} s"
+            )
+            told.append(_evidence(now, "collective_timeout", {"job": state.name, "rank": signal.rank}, text))
+        self._look(state, now)
+
+    def flight_record(self, signal: Signal, now: float) -> None:
+        """What a rank says of its last collectives."""
+        state = self.world.jobs.get(signal.job or "")
+        if state is not None and signal.rank is not None:
+            groups = {str(name): one for name, one in signal.data.items() if isinstance(one, dict)}
+            self._record(state, signal.rank, groups, now)
+            if state.name in self.accused or self._stands(state, now):
+                self._look(state, now)
+
+    def _record(self, state: JobState, rank: int, groups: dict[str, dict[str, Any]], now: float) -> None:
+        if 0 <= rank < state.size:
+            told = self._records.setdefault(state.name, {})
+            old = told.get(rank)
+            told[rank] = (now, {**(old[1] if old else {}), **groups})
+
+    # --- time ---
+
+    def advance(self, now: float) -> None:
+        """Looks at every job."""
+        self._due = float("inf")
+        for name in sorted(self.world.jobs):
+            state = self.world.jobs[name]
+            if not state.ended:
+                self._look(state, now)
+        self._due = max(self._due, now + 0.05)
+
+    def next_due(self) -> float:
+        """When `advance` has something to do."""
+        return self._due
+
+    # --- judgement ---
+
+    def limits(self, state: JobState) -> tuple[float | None, float]:
+        """Seconds without progress after which the job is told of (None: never before the limit), and its limit."""
+        phase = state.phase or ("train" if state.stepping else "init")
+        default = float(getattr(self.policy, f"{phase}_seconds", self.policy.init_seconds))
+        hard = state.limit(phase, default)
+        if phase in ("idle", "end"):
+            return None, float("inf")
+        usual = state.steps.value
+        if phase == "train" and usual is not None and len(state.steps) >= PACE_STEPS and state.steps_seen >= 1:
+            return min(max(self.policy.hang_steps * usual, self.policy.hang_seconds_min), hard), hard
+        return None, hard
+
+    def _stands(self, state: JobState, now: float) -> bool:
+        soft, hard = self.limits(state)
+        return now - state.moved_t >= (soft if soft is not None else hard)
+
+    def _look(self, state: JobState, now: float) -> None:
+        soft, hard = self.limits(state)
+        still = now - state.moved_t
+        times = [state.moved_t + limit for limit in (soft, hard) if limit is not None]
+        if self._timeouts.get(state.name) and soft is None:
+            soft = min(hard, self.policy.hang_seconds_min)  # its own watchdog has spoken; it need not have a pace
+            times.append(state.moved_t + soft)
+        if still < (soft if soft is not None else hard):
+            self._due = min([self._due, *(when for when in times if when > now)])
+            return
+        if still < hard and self._node_first(state, now):
+            self._due = min(self._due, now + 1.0)
+            return
+        self._due = min([self._due, *(when for when in times if when > now)])
+        phase = state.phase or ("train" if state.stepping else "init")
+        text = f"{state.name} has made no progress in {phase} for {still:.0f} s"
+        if state.steps.value is not None:
+            text += f" (its usual step takes {state.steps.value:.2f} s)"
+        if state.name not in self.accused:
+            self.standing.append((state.name, text))
+        self._accuse(state, phase, text, still >= hard, now)
+
+    def _node_first(self, state: JobState, now: float) -> bool:
+        """A silent node of the job is being judged: the job's standing still is its matter, for a while."""
+        ages = [age for node in state.node_ranks if (age := self._doubted(node, now)) is not None]
+        return bool(ages) and min(ages) < max(NODE_FIRST_SECONDS, self.policy.hung_after_seconds + 10.0)
+
+    def _accuse(self, state: JobState, phase: str, text: str, past_limit: bool, now: float) -> None:
+        head = self._head(state, now)
+        pieces = [_evidence(now, "step", {"job": state.name}, f"no progress since step {state.step}")]
+        pieces += self._timeouts.get(state.name, [])
+        subject: dict[str, Any] = {"job": state.name}
+        fault, culprit, code = "job.hang", None, "still"
+        if head is not None:
+            pieces.append(_evidence(now, "flight_record", {"job": state.name, "rank": head.ranks[0]}, head.text))
+            text += f"; {head.waiting} ranks wait: {head.text}"
+            code = "head_found"
+            if head.desync:
+                fault = "job.desync"
+            subject, culprit = self._place(state, head, subject)
+        else:
+            stalled = self._in_data(state)
+            if phase == "data" or stalled is not None:
+                fault, culprit, code = "job.dataloader_stall", "data", "in_data"
+                subject = subject if stalled is None else self._seat(state, stalled)
+        second = len({piece.layer for piece in pieces}) > 1
+        before = self._faults.get(state.name)
+        if before is not None and before != fault:
+            self.docket.clear_subject(before, {"job": state.name}, now, f"it is {fault}", str(state.attempt))
+        self._faults[state.name], self.accused[state.name] = fault, text
+        self.docket.accuse(
+            fault, subject, key_subject={"job": state.name}, now=now, incarnation=str(state.attempt), evidence=tuple(pieces),
+            response="restart" if past_limit or second else "page", decisive=past_limit or not second, reason=text,
+            reason_code=f"{code}_{'limit' if past_limit else 'pace'}", culprit=culprit, extra={"attempt": state.attempt},
+        )  # fmt: skip
+
+    def _place(self, state: JobState, head: Head, subject: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+        """Where the ranks that all wait for sit: one rank, one node, or nothing that could be named."""
+        if len(head.ranks) == 1:
+            return self._seat(state, head.ranks[0]), "app" if head.desync else "node"
+        nodes = {state.slots[rank][0] for rank in head.ranks if rank < state.size}
+        if len(nodes) == 1:
+            return subject | {"node": nodes.pop(), "rank": head.ranks[0]}, "node"
+        return subject | {"rank": head.ranks[0]}, None
+
+    def _seat(self, state: JobState, rank: int) -> dict[str, Any]:
+        node, gpu = state.slots[rank]
+        return {"job": state.name, "node": node, "gpu": gpu, "rank": rank}
+
+    def _head(self, state: JobState, now: float) -> Head | None:
+        told = self._records.get(state.name, {})
+        fresh = {rank: groups for rank, (when, groups) in told.items() if now - when <= RECORD_SECONDS}
+        return head_of_chain(fresh, state.groups, state.size) if fresh else None
+
+    def _in_data(self, state: JobState) -> int | None:
+        """The one rank that is still in its data loader while the others have gone on."""
+        inside = [rank for rank, phase in state.rank_phase.items() if phase == "data" and rank >= 0]
+        return inside[0] if len(inside) == 1 else None
+
+    def _release(self, state: JobState, now: float, reason: str) -> None:
+        self.accused.pop(state.name)
+        fault = self._faults.pop(state.name)
+        self._timeouts.pop(state.name, None)
+        self._records.pop(state.name, None)
+        self.docket.clear_subject(fault, {"job": state.name}, now, reason, str(state.attempt))
+        self._due = 0.0
+
+
+def _evidence(t: float, kind: str, subject: dict[str, Any], text: str) -> Evidence:
+    return Evidence(t=t, kind=kind, subject=subject, effect="confirm", text=text, layer=KINDS[kind])

@@ -1,0 +1,342 @@
+"""Network ports: dark ones, flapping ones, bad ones and slow ones, at both ends of the cable.
+
+One port that went dark and came back is counted and shown, nothing more. Ports that are dark together are first asked what
+they share; only what has no common cause is a port's own matter, and a port alone moves nobody while its job steps on.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from detectors.core.docket import Docket
+from detectors.core.types import Evidence
+from detectors.core.world import World
+from outrider.signals import Signal
+
+#: Ports that go dark within this time are judged together.
+SETTLE_SECONDS = 2.0
+#: A port that is dark for longer is down, not blinking. Link training after a blip takes up to 10 s.
+DOWN_SECONDS = 15.0
+#: So many blinks within `FLAP_WINDOW` make a link that flaps (public monitors use 3 in 12 h, or every single one).
+FLAPS, FLAP_WINDOW = 3, 3600.0
+#: A counter that says what a `link` signal said within this time is the same blink.
+SAME_BLINK_SECONDS = 60.0
+#: Complaints of ranks are matched with ports that went dark this long before.
+COMPLAINT_SECONDS = 120.0
+#: A dark port whose job steps on is told to a person after this.
+PAGE_AFTER_SECONDS = 60.0
+#: Growth per second of an error counter, in two readings running, that a healthy link does not show.
+#: Source: the thresholds of public monitors (NVSentinel nic-health-monitor), the laxer where they differ.
+ERROR_RATES = {
+    "symbol_error": 10.0,
+    "port_rcv_errors": 10.0,
+    "link_error_recovery": 5 / 60,
+    "local_link_integrity_errors": 1.0,
+    "excessive_buffer_overrun_errors": 1.0,
+    "rx_crc_errors_phy": 10.0,
+    "rx_symbol_err_phy": 10.0,
+}
+#: Pause frames a second that a device sends because it cannot take more; some are normal on a lossless fabric.
+PAUSES_PER_SECOND = 1000.0
+
+Locate = Callable[[set[tuple[str, ...]], set[tuple[str, ...]]], list[Any]]
+
+
+@dataclass(slots=True)
+class Port:
+    """One port of one network device."""
+
+    node: str
+    nic: str
+    port: str
+    down_since: float | None = None
+    up_t: float = float("-inf")
+    blinks: deque[float] = field(default_factory=lambda: deque(maxlen=32))
+    counters: dict[str, float] = field(default_factory=dict)
+    read_t: float = float("-inf")
+    bad: dict[str, int] = field(default_factory=dict)
+    told: list[Evidence] = field(default_factory=list)
+    accused: str = ""
+
+    def subject(self) -> dict[str, Any]:
+        return {"node": self.node, "nic": self.nic, "port": self.port}
+
+
+class LinkRule:
+    """Judges ports for one witness.
+
+    Args:
+        world, docket: what is known, where suspicions are kept.
+        locate: failing and working parts -> common causes (the graph's answer).
+    """
+
+    def __init__(self, world: World, docket: Docket, locate: Locate) -> None:
+        self.world, self.docket, self.locate = world, docket, locate
+        self.ports: dict[tuple[str, str, str], Port] = {}
+        self.switch_side: dict[tuple[str, str], float] = {}
+        #: switch -> ports that its fall explains.
+        self.switches: dict[str, list[Port]] = {}
+        #: Nodes all of whose ports are dark, to be told to the rule of silence: (node, text).
+        self.dark_nodes: list[tuple[str, str]] = []
+        self._due: float = float("inf")
+        self._standing: dict[str, float] = {}
+
+    # --- what comes in ---
+
+    def link(self, signal: Signal, now: float) -> None:
+        """A port went up or down, at the node's end or at the switch's."""
+        state = str(signal.data.get("state", signal.value)).lower()
+        if signal.switch is not None and signal.nic is None:
+            self._switch_port(signal, state, now)
+            return
+        port = self._port(signal)
+        if port is None:
+            return
+        if state == "down":
+            if port.down_since is None:
+                port.down_since = now
+                self._note(port, signal, now, f"{port.nic} port {port.port} of {port.node} went down")
+            self._look_at(now + SETTLE_SECONDS)
+            return
+        if port.down_since is not None:
+            self._up(port, signal, now)
+        rate, most = signal.data.get("rate_gbps"), signal.data.get("rate_max_gbps")
+        slow = isinstance(rate, int | float) and isinstance(most, int | float) and 0 < rate < most
+        if slow:
+            text = f"{port.nic} of {port.node} runs at {rate} of {most} Gb/s"
+            self._accuse(port, "nic.degraded", now, text, "slow", lasts=3600.0)
+        elif rate is not None:
+            self.docket.clear_subject("nic.degraded", port.subject(), now, "full speed again")
+
+    def counters(self, signal: Signal, now: float) -> None:
+        """Running counters of a port."""
+        port = self._port(signal)
+        if port is None:
+            return
+        seconds, port.read_t = now - port.read_t, now
+        for name, value in signal.data.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            before = port.counters.get(name)
+            port.counters[name] = value
+            if before is not None and seconds > 0:
+                self._grown(port, name, max(0.0, value - before), seconds, now)
+
+    def complaint(self, signal: Signal, accuser: str | None, accused: str | None, now: float) -> bool:
+        """A rank lost its peer: True if a dark port at either end explains it."""
+        device = signal.data.get("device")
+        text = signal.text or f"rank {signal.rank} lost its peer on {accused} over {device}"
+        piece = Evidence(
+            t=now, kind="collective_error", subject={"job": signal.job, "rank": signal.rank}, effect="confirm", text=text,
+            layer="communication",
+        )  # fmt: skip
+        for switch, ports in self.switches.items():
+            if any(port.node in (accuser, accused) and device in (None, port.nic) for port in ports):
+                self._add(("switch.down", {"switch": switch}), piece, now)
+                return True
+        found = False
+        for port in self.ports.values():
+            dark = port.down_since is not None or now - port.up_t <= COMPLAINT_SECONDS
+            if port.node in (accuser, accused) and dark and device in (None, port.nic) and port.told:
+                port.told.append(piece)
+                del port.told[8:]
+                found = True
+        if found:
+            self._look_at(now)
+        return found
+
+    def stands(self, job: str, now: float, text: str) -> None:
+        """A job stands still: its dark ports are judged with that in mind."""
+        self._standing[job] = now
+        state = self.world.jobs.get(job)
+        for port in self.ports.values():
+            if port.down_since is not None and state is not None and port.node in state.node_ranks:
+                piece = Evidence(t=now, kind="step", subject={"job": job}, effect="confirm", text=text, layer="application")
+                if all(one.kind != "step" for one in port.told):
+                    port.told.append(piece)
+                self._look_at(now)
+
+    # --- time ---
+
+    def advance(self, now: float) -> None:
+        """Judges all ports that are dark."""
+        self._due = float("inf")
+        dark = [port for port in self.ports.values() if port.down_since is not None]
+        if not dark:
+            return
+        self._common(dark, now)
+        for port in dark:
+            if port.accused != "switch.down":
+                self._alone(port, now)
+        by_node: dict[str, int] = {}
+        for port in dark:
+            by_node[port.node] = by_node.get(port.node, 0) + 1
+        for node, count in sorted(by_node.items()):
+            nics = self.world.node[node].nics
+            if len(nics) >= 2 and count >= len(nics):
+                self.dark_nodes.append((node, f"all {count} network ports of {node} are dark"))
+
+    def next_due(self) -> float:
+        """When `advance` has something to do."""
+        return self._due
+
+    # --- judgement ---
+
+    def _common(self, dark: list[Port], now: float) -> None:
+        failing: set[tuple[str, ...]] = {("port", port.node, port.nic) for port in dark}
+        begun = min(port.down_since or now for port in dark)
+        working: set[tuple[str, ...]] = {
+            ("port", port.node, port.nic) for port in self.ports.values() if port.down_since is None and port.up_t >= begun
+        }  # fmt: skip
+        for cause in self.locate(failing, working):
+            if cause.level not in ("switch", "spine"):
+                continue
+            parts = set(cause.parts)
+            ports = [port for port in dark if ("port", port.node, port.nic) in parts]
+            self.switches[cause.name] = ports
+            for port in ports:
+                if port.accused not in ("", "switch.down"):
+                    self.docket.clear_subject(port.accused, port.subject(), now, f"all ports of {cause.name} are dark")
+                port.accused = "switch.down"
+            self._switch_down(cause.name, cause.share, ports, now)
+
+    def _switch_down(self, switch: str, share: float, ports: list[Port], now: float) -> None:
+        nodes = sorted({port.node for port in ports})
+        text = f"{len(ports)} ports of {len(nodes)} nodes went dark together, {share:.0%} of what hangs on {switch}"
+        pieces = [piece for port in ports[:6] for piece in port.told[:1]]
+        self.docket.accuse(
+            "switch.down", {"switch": switch}, now=now, evidence=tuple(pieces), reason=text, reason_code="common_switch",
+            decisive=True, extra={"nodes": nodes, "ports": len(ports)},
+        )  # fmt: skip
+
+    def _alone(self, port: Port, now: float) -> None:
+        """One dark port: with a second layer the job needs it; without, a person looks at it."""
+        assert port.down_since is not None
+        dark = now - port.down_since
+        if dark < DOWN_SECONDS:
+            self._look_at(port.down_since + DOWN_SECONDS)
+            return
+        layers = {piece.layer for piece in port.told}
+        text = f"{port.nic} port {port.port} of {port.node} has been down for {dark:.0f} s"
+        if len(layers) > 1:
+            self._accuse(port, "nic.down", now, text, "down_and_job", response="restart")
+        elif dark >= PAGE_AFTER_SECONDS or not self.world.jobs_on(port.node):
+            self._accuse(port, "nic.down", now, text, "down", response="page")
+        else:
+            self._accuse(port, "nic.down", now, text, "down_young", response="watch")
+            self._look_at(port.down_since + PAGE_AFTER_SECONDS)
+
+    def _up(self, port: Port, signal: Signal, now: float) -> None:
+        began = port.down_since or now
+        port.down_since, port.up_t = None, now
+        port.blinks.append(began)
+        if port.accused == "switch.down":
+            for switch, ports in list(self.switches.items()):
+                if port in ports and all(one.down_since is None for one in ports):
+                    self.docket.clear_subject("switch.down", {"switch": switch}, now, "its ports are up again")
+                    del self.switches[switch]
+        elif port.accused:
+            self.docket.clear_subject(port.accused, port.subject(), now, f"the port is up again after {now - began:.0f} s")
+        port.accused = ""
+        self._flaps(port, now)
+        port.told.clear()
+
+    def _flaps(self, port: Port, now: float) -> None:
+        recent = [when for when in port.blinks if now - when <= FLAP_WINDOW]
+        name = f"{port.nic} port {port.port} of {port.node}"
+        if len(recent) >= FLAPS:
+            text = f"{name} went down {len(recent)} times within {now - recent[0]:.0f} s"
+            self._accuse(port, "link.flapping", now, text, "flapping", lasts=FLAP_WINDOW)
+        else:
+            text = f"{name} went down and came back"
+            self._accuse(port, "link.flapping", now, text, "blink", response="watch", lasts=SAME_BLINK_SECONDS)
+
+    def _grown(self, port: Port, name: str, growth: float, seconds: float, now: float) -> None:
+        rate = growth / seconds
+        if name in ("link_downed", "carrier_changes"):
+            blinks = growth if name == "link_downed" else growth / 2
+            unseen = [now] * int(blinks) if not any(now - when <= SAME_BLINK_SECONDS + seconds for when in port.blinks) else []
+            if unseen:
+                port.blinks.extend(unseen)
+                self._note(port, None, now, f"{name} grew by {growth:.0f}")
+                self._flaps(port, now)
+            return
+        if name in ERROR_RATES:
+            port.bad[name] = port.bad.get(name, 0) + 1 if rate > ERROR_RATES[name] else 0
+            if port.bad[name] >= 2:
+                text = f"{name} of {port.nic} of {port.node} grows by {rate:.1f} a second"
+                self._note(port, None, now, text)
+                self._accuse(port, "link.errors", now, text, name, lasts=900.0)
+            return
+        if "tx" in name and "pause" in name and "duration" not in name and "transition" not in name:
+            port.bad[name] = port.bad.get(name, 0) + 1 if rate > PAUSES_PER_SECOND else 0
+            if port.bad[name] >= 2:
+                text = f"{port.nic} of {port.node} sends {rate:.0f} pause frames a second: it or its host cannot take more"
+                self._note(port, None, now, text)
+                self._accuse(port, "nic.congestion", now, text, "sends_pauses", lasts=900.0)
+
+    # --- the other end ---
+
+    def _switch_port(self, signal: Signal, state: str, now: float) -> None:
+        """The switch's end of a cable: it belongs to the node's end that moved at the same time, if there is one."""
+        assert signal.switch is not None
+        leaf, number = signal.switch, str(signal.port)
+        node, nic = signal.data.get("peer_node"), signal.data.get("peer_nic")
+        for port in self.ports.values():
+            mine = (port.node, port.nic) == (node, nic) if node else self.world.node[port.node].nics.get(port.nic) == leaf
+            near = port.down_since is not None and now - port.down_since <= SAME_BLINK_SECONDS
+            if mine and (near or now - port.up_t <= SAME_BLINK_SECONDS):
+                if state == "down":
+                    self._note(port, signal, now, f"the other end, port {number} of {leaf}, went down too")
+                return
+        key = (leaf, number)
+        subject = {"switch": leaf, "port": number}
+        if state == "down":
+            self.switch_side.setdefault(key, now)
+            piece = Evidence(
+                t=now, kind="link", subject=subject, effect="confirm", text=signal.text or f"port {number} of {leaf} is down"
+            )
+            self.docket.accuse(
+                "link.flapping", subject, now=now, evidence=(piece,), reason=f"port {number} of {leaf} is down", response="watch",
+                reason_code="switch_side", lasts=FLAP_WINDOW,
+            )  # fmt: skip
+        elif self.switch_side.pop(key, None) is not None:
+            self.docket.clear_subject("link.flapping", subject, now, "it is up again")
+
+    # --- helpers ---
+
+    def _port(self, signal: Signal) -> Port | None:
+        node = signal.node
+        if node not in self.world.row or signal.nic is None:
+            self.world.count("port of an unknown node")
+            return None
+        number = str(signal.port if signal.port is not None else 1)
+        key = (str(node), signal.nic, number)
+        return self.ports.setdefault(key, Port(*key))
+
+    def _note(self, port: Port, signal: Signal | None, now: float, text: str) -> None:
+        text = signal.text if signal is not None and signal.text else text
+        if len(port.told) < 8 and all(piece.text != text for piece in port.told):
+            kind = signal.kind if signal is not None else "port_counters"
+            port.told.append(Evidence(t=now, kind=kind, subject=port.subject(), effect="confirm", text=text))
+
+    def _accuse(
+        self, port: Port, fault: str, now: float, text: str, code: str, response: str | None = None, lasts: float | None = None
+    ) -> None:
+        if fault == "nic.down":
+            port.accused = fault
+        self.docket.accuse(
+            fault, port.subject(), now=now, evidence=tuple(port.told), reason=text, reason_code=code, response=response,
+            lasts=lasts, extra={"leaf": self.world.node[port.node].nics.get(port.nic)},
+        )  # fmt: skip
+
+    def _add(self, key: tuple[str, dict[str, Any]], piece: Evidence, now: float) -> None:
+        known = self.docket.find(*key)
+        if known is not None:
+            self.docket.accuse(
+                key[0], key[1], now=now, evidence=(piece,), reason=known.reason, reason_code=known.reason_code, decisive=True
+            )  # fmt: skip
+
+    def _look_at(self, when: float) -> None:
+        self._due = min(self._due, when)
