@@ -1,6 +1,7 @@
 """Flight-recorder dumps of PyTorch's process groups: JSON, or pickles read without executing anything.
 
-Source: dump format 2.0 to 2.10 of PyTorch 2.2 to 2.13 (keys `pg_config`, `pg_status`, `entries`), the bare list of late 2023, and gloo's use
+Source: dump format 2.0 to 2.10 of PyTorch 2.2 to 2.13 (keys `pg_config`, `pg_status`, `entries`), the bare list of late 2023,
+and gloo's use
 of the same recorder, whose state never leaves `scheduled` while `retired` flips. JSON dumps hold 0 where pickles hold None.
 """
 
@@ -9,7 +10,7 @@ import json
 import pickle
 import pickletools
 import re
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -23,7 +24,8 @@ RANKS_MAX: Final = 200_000
 
 #: Opcodes that call something, name something, or reach outside the file. A flight record needs none of them.
 _CODE_OPCODES: Final = (
-    "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID", "NEXT_BUFFER",
+    "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID",
+        "BINPERSID", "NEXT_BUFFER",
     "READONLY_BUFFER",
 )  # fmt: skip
 #: Not code, but allocates what it claims to hold before it is there.
@@ -64,12 +66,12 @@ class RankDump(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     calls: tuple[Call, ...]
 
 
-class _Plain(pickle._Unpickler):  # type: ignore[name-defined,misc]
+class _Plain(pickle._Unpickler):
     """Reads plain data only: the opcodes that could call or import anything are taken out of the table."""
 
-    dispatch = {
+    dispatch: ClassVar[dict[int, Any]] = {
         code: method
-        for code, method in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
+        for code, method in pickle._Unpickler.dispatch.items()
         if _NAMES.get(code) not in _CODE_OPCODES + _GREEDY_OPCODES
     }
 
@@ -91,7 +93,18 @@ def read_pickle(content: bytes, file: str | None = None) -> Any:
         if name in _CODE_OPCODES:
             raise InputError(f"is a pickle with code in it ({name}): refused, nothing was executed", file=file) from None
         raise InputError("is a damaged pickle", file=file) from None
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, AttributeError, AssertionError, OverflowError, UnicodeError, MemoryError) as error:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        AssertionError,
+        OverflowError,
+        UnicodeError,
+        MemoryError,
+    ) as error:
         raise InputError(f"is a damaged pickle: {error or type(error).__name__}", file=file) from None
 
 
@@ -174,7 +187,8 @@ def _call(entry: dict[Any, Any]) -> Call | None:
         source, target = (int(ends[1]), int(ends[3])) if ends[2] == "->" else (int(ends[3]), int(ends[1]))
     created = _whole(entry.get("time_created_ns"))
     return Call(
-        group=_key(group), seq=seq, op=name.partition(":")[2].partition(" ")[0] or name, state=state, p2p=p2p, source=source, target=target,
+        group=_key(group), seq=seq, op=name.partition(":")[2].partition(" ")[0] or name, state=state, p2p=p2p, source=source,
+            target=target,
         shape=_shape(entry), created_s=created / 1e9 if created else None,
     )  # fmt: skip
 
@@ -196,7 +210,12 @@ def _status(value: Any) -> Status | None:
     if not isinstance(value, dict):
         return None
     numbers = [_whole(value.get(f"last_{name}_collective")) for name in ("enqueued", "started", "completed")]
-    return Status(**{name: -1 if number is None else number for name, number in zip(("enqueued", "started", "completed"), numbers, strict=True)})
+    return Status(
+        **{
+            name: -1 if number is None else number
+            for name, number in zip(("enqueued", "started", "completed"), numbers, strict=True)
+        }
+    )
 
 
 def _key(value: Any) -> str:

@@ -1,6 +1,7 @@
 """What NCCL prints with NCCL_DEBUG=WARN, and its result strings; how its InfiniBand statuses are to be read.
 
-Source: message shapes of NCCL 2.10 to 2.30 (transport/net_ib*, misc/socket.cc, misc/ibvwrap.cc, proxy.cc, bootstrap.cc), ibv_wc_status
+Source: message shapes of NCCL 2.10 to 2.30 (transport/net_ib*, misc/socket.cc, misc/ibvwrap.cc, proxy.cc, bootstrap.cc),
+ibv_wc_status
 of libibverbs. The address in `<ip<port>>` is the remote's bootstrap address (management network), not its HCA's.
 """
 

@@ -1,6 +1,7 @@
 """NCCL RAS: what `ncclras` (or a socket to port 28028) answers, as text or JSON.
 
-Source: NCCL 2.24 to 2.31 (ras/client_support.cc); the docs on RAS. Counts are of *launched* operations, so healthy ranks may differ for a
+Source: NCCL 2.24 to 2.31 (ras/client_support.cc); the docs on RAS. Counts are of *launched* operations, so healthy ranks may
+differ for a
 moment: only the same lag in two polls is evidence.
 """
 
@@ -27,7 +28,8 @@ class RasRank:
 
 @dataclass(slots=True)
 class RasPoll:
-    """One answer. `lagging` by communicator; `front`: the count most ranks reached; `dead`, `missing`, `failed`: named ranks or processes."""
+    """One answer. `lagging` by communicator; `front`: the count most ranks reached; `dead`, `missing`, `failed`: named ranks
+    or processes."""
 
     line: int
     lagging: dict[str, list[RasRank]] = field(default_factory=dict)
@@ -42,7 +44,8 @@ class RasPoll:
 _COMM: Final = re.compile(r"#(?P<id>\d{1,6}-\d{1,6}) \((?P<hash>[0-9a-f]{4,20})\) (?P<words>[A-Z, ]{2,60})")
 _WHO: Final = re.compile(
     r"\s*(?:Rank (?P<rank>\d{1,7})(?: has (?:launched up to operation (?P<count>\d{1,18})|not launched any operations?))?"
-    r"(?P<error>[^-]{0,120}?) ?--? )?(?:GPU (?P<gpu>\d{1,3}) managed by process|[Pp]rocess) (?P<pid>\d{1,9}) on node (?P<node>[\w.:-]{1,120})"
+    r"(?P<error>[^-]{0,120}?) ?--? )?(?:GPU (?P<gpu>\d{1,3}) managed by process|[Pp]rocess) (?P<pid>\d{1,9}) on node "
+    r"(?P<node>[\w.:-]{1,120})"
     r"(?: managing GPUs? (?P<gpu2>\d{1,3}))?"
 )
 _MANY: Final = re.compile(r"\s*(?P<ranks>\d{1,7}) ranks? have (?:launched up to operation (?P<count>\d{1,18})|not launched any)")
@@ -51,7 +54,11 @@ _HEADERS: Final = ("DEAD", "INCOMPLETE", "TIMEOUT", "MISMATCH")
 
 def is_ras(head: str) -> bool:
     """Whether a text is an answer of RAS."""
-    return ("Job summary" in head and "Communicators..." in head) or '"communicators_count"' in head or bool(_COMM.search(head) and "operation" in head)
+    return (
+        ("Job summary" in head and "Communicators..." in head)
+        or '"communicators_count"' in head
+        or bool(_COMM.search(head) and "operation" in head)
+    )
 
 
 def parse_ras(text: str) -> list[RasPoll]:
@@ -61,8 +68,8 @@ def parse_ras(text: str) -> list[RasPoll]:
         return _parse_json(text)
     polls: list[RasPoll] = []
     section, comm = "", "0-0"
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line[:1000]
+    for number, whole in enumerate(text.splitlines(), 1):
+        line = whole[:1000]
         if line.startswith("NCCL version") or (line.startswith("Job summary") and (not polls or polls[-1].line < number - 4)):
             polls.append(RasPoll(number))
             section = ""
@@ -144,7 +151,9 @@ def _poll(raw: dict[str, Any], line: int) -> RasPoll:
 
 
 def _counts(poll: RasPoll, name: str, ranks: list[dict[str, Any]], line: int) -> None:
-    operations = sorted({key for one in ranks if isinstance(one.get("collective_counts"), dict) for key in one["collective_counts"]})
+    operations = sorted(
+        {key for one in ranks if isinstance(one.get("collective_counts"), dict) for key in one["collective_counts"]}
+    )
     for operation in operations:
         counts = [(_int((one.get("collective_counts") or {}).get(operation)) or 0, one) for one in ranks]
         front = max(count for count, _ in counts)
@@ -157,7 +166,15 @@ def _counts(poll: RasPoll, name: str, ranks: list[dict[str, Any]], line: int) ->
 
 def _json_rank(one: dict[str, Any], line: int, text: str, count: int | None = None) -> RasRank:
     host = one.get("host")
-    return RasRank(line, text, _int(one.get("rank")), host if isinstance(host, str) else None, _int(one.get("pid")), _int(one.get("cuda_dev")), count)
+    return RasRank(
+        line,
+        text,
+        _int(one.get("rank")),
+        host if isinstance(host, str) else None,
+        _int(one.get("pid")),
+        _int(one.get("cuda_dev")),
+        count,
+    )
 
 
 def _int(value: Any) -> int | None:

@@ -1,6 +1,7 @@
 """Stack dumps: py-spy's text, faulthandler's text, and kernel text, in sections `==> NODE rank R pid P state S <==`.
 
-Source: py-spy 0.3 and 0.4 (`py-spy dump`, with and without native frames), CPython's faulthandler. A file without section lines is one
+Source: py-spy 0.3 and 0.4 (`py-spy dump`, with and without native frames), CPython's faulthandler. A file without section
+lines is one
 process after another, each opened by py-spy's `Process PID:` or faulthandler's first thread.
 """
 
@@ -47,7 +48,8 @@ class ProcessStack:
 
     @property
     def main(self) -> Thread | None:
-        """The main thread; without one so called, the thread whose id is the process's, else the last (faulthandler puts it there)."""
+        """The main thread; without one so called, the thread whose id is the process's, else the last (faulthandler puts it
+        there)."""
         for one in self.threads:
             if one.name in ("MainThread", str(self.pid)):
                 return one
@@ -72,10 +74,13 @@ class StackDump:
 
 
 _SECTION: Final = re.compile(
-    r"==> (?P<node>\S{1,253}) (?:(?P<kernel>kernel)|rank (?P<rank>\d{1,7}|\?)(?: pid (?P<pid>\d{1,9}|\?))?(?: state (?P<state>\w\S{0,3}|\?))?)[^<]{0,60}<=="
+    r"==> (?P<node>\S{1,253}) (?:(?P<kernel>kernel)|rank (?P<rank>\d{1,7}|\?)(?: pid (?P<pid>\d{1,9}|\?))?(?: state "
+    r"(?P<state>\w\S{0,3}|\?))?)[^<]{0,60}<=="
 )
 _PROCESS: Final = re.compile(r"Process (?P<pid>\d{1,9}): (?P<command>.{0,400})")
-_THREAD: Final = re.compile(r'Thread (?:0x)?(?P<id>[0-9a-fA-F]{1,18})(?: \((?P<flags>[\w+ ]{1,40})\))?(?:: "(?P<name>[^"]{0,120})")?\s*$')
+_THREAD: Final = re.compile(
+    r'Thread (?:0x)?(?P<id>[0-9a-fA-F]{1,18})(?: \((?P<flags>[\w+ ]{1,40})\))?(?:: "(?P<name>[^"]{0,120})")?\s*$'
+)
 _FAULT_THREAD: Final = re.compile(
     r"(?P<current>Current thread|Thread) 0x(?P<id>[0-9a-fA-F]{1,18})(?: \[(?P<name>[^\]]{0,60})\])? \(most recent call first\):"
 )
@@ -88,8 +93,8 @@ def parse_stacks(lines: Iterable[str]) -> StackDump:
     dump = StackDump()
     process: ProcessStack | None = None
     kernel: KernelSection | None = None
-    for number, line in enumerate(lines, 1):
-        line = line[:LINE_CHARS_MAX]
+    for number, whole in enumerate(lines, 1):
+        line = whole[:LINE_CHARS_MAX]
         if match := _SECTION.match(line):
             process = kernel = None
             if match["kernel"]:
@@ -97,7 +102,12 @@ def parse_stacks(lines: Iterable[str]) -> StackDump:
                 dump.kernels.append(kernel)
             elif len(dump.processes) < PROCESSES_MAX:
                 process = ProcessStack(
-                    line=number, node=match["node"], rank=_number(match["rank"]), pid=_number(match["pid"]), state=_state(match["state"]), text=line
+                    line=number,
+                    node=match["node"],
+                    rank=_number(match["rank"]),
+                    pid=_number(match["pid"]),
+                    state=_state(match["state"]),
+                    text=line,
                 )
                 dump.processes.append(process)
         elif kernel is not None:

@@ -1,6 +1,7 @@
 """Training logs: one line in, one record out, or None for the ordinary.
 
-`parse_line` serves both `outrider inspect` and the live agent's log tailer; `to_signal` turns a record into the signal that a witness
+`parse_line` serves both `outrider inspect` and the live agent's log tailer; `to_signal` turns a record into the signal that a
+witness
 judges. The rules stand in `nccl.py` and in the `train_log_*.py` files beside this one, by who prints them.
 """
 
@@ -16,7 +17,9 @@ from outrider.parsers.train_log_torch import TORCH_GATES
 from outrider.signals import Signal
 
 #: The order matters where a line fits several: what names a cause comes before what only tells that something fell.
-GATES: Final[Gates] = RERUN_GATES + CUDA_GATES + TORCH_GATES + NCCL_GATES + SCHEDULER_GATES + ERROR_GATES + NAN_GATES + LIFE_GATES + STATE_GATES
+GATES: Final[Gates] = (
+    RERUN_GATES + CUDA_GATES + TORCH_GATES + NCCL_GATES + SCHEDULER_GATES + ERROR_GATES + NAN_GATES + LIFE_GATES + STATE_GATES
+)
 
 #: A line that has one of these may be a step line; it is read by `parse_step` before the rules.
 _STEP_WORDS: Final = ("loss", "Loss", "grad", "iteration", "LOSS")

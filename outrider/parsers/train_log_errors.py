@@ -12,13 +12,17 @@ from outrider.parsers.train_log_rule import Gates, gate, rule
 
 #: Exception types and texts that only say that somebody else is gone: consequences, never causes.
 _SECONDARY_TYPES: Final = (
-    "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "ChildFailedError", "SignalException", "RendezvousTimeoutError",
+    "DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "ChildFailedError", "SignalException",
+        "RendezvousTimeoutError",
     "RendezvousConnectionError", "RendezvousClosedError", "BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError",
-    "ConnectionAbortedError", "EOFError", "ProcessExitedException", "ProcessRaisedException", "ActorDiedError", "RayActorError", "CalledProcessError",
+    "ConnectionAbortedError", "EOFError", "ProcessExitedException", "ProcessRaisedException", "ActorDiedError", "RayActorError",
+        "CalledProcessError",
 )  # fmt: skip
 _SECONDARY_TEXTS: Final = (
-    "NCCL error", "NCCL communicator was aborted", "by peer", "gloo/transport", "Timed out waiting", "TCPStore", "Socket Timeout", "ncclRemoteError",
-    "ncclInternalError", "ncclSystemError", "Broken pipe", "watchdog", "monitoredBarrier", "wait timeout after", "process group", "collective operation timeout",
+    "NCCL error", "NCCL communicator was aborted", "by peer", "gloo/transport", "Timed out waiting", "TCPStore",
+        "Socket Timeout", "ncclRemoteError",
+    "ncclInternalError", "ncclSystemError", "Broken pipe", "watchdog", "monitoredBarrier", "wait timeout after",
+        "process group", "collective operation timeout",
     "DataLoader worker (pid(s)", "Caught signal", "terminated with the following error", "died with <Signals.SIG",
 )  # fmt: skip
 _DATA_TEXT: Final = re.compile(
@@ -26,8 +30,10 @@ _DATA_TEXT: Final = re.compile(
     re.IGNORECASE,
 )
 _STORAGE_TEXT: Final = re.compile(
-    r"(?P<errno>No space left on device|Disk quota exceeded|Stale (?:NFS )?file handle|Input/output error|Transport endpoint is not connected|"
-    r"Remote I/O error|Read-only file system|Cannot send after transport endpoint shutdown|Connection timed out|Structure needs cleaning)"
+    r"(?P<errno>No space left on device|Disk quota exceeded|Stale (?:NFS )?file handle|Input/output error|Transport endpoint "
+    r"is not connected|"
+    r"Remote I/O error|Read-only file system|Cannot send after transport endpoint shutdown|Connection timed out|Structure "
+    r"needs cleaning)"
 )
 
 
@@ -66,7 +72,8 @@ _EXCEPTION: Final = (
     r"(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Interrupt))(?:: ?(?P<message>.{0,500})|\s*$)"
 )
 _WAITED: Final = (
-    r"(?:not ready|blocked|stall\w{0,3}|wait\w{0,3}|starv\w{1,4}|empty|timed? ?out|timeout|no (?:data|batch|sample)|took|stuck|hung|slow)\b"
+    r"(?:not ready|blocked|stall\w{0,3}|wait\w{0,3}|starv\w{1,4}|empty|timed? ?out|timeout|no (?:data|batch|sample)|took|"
+    r"stuck|hung|slow)\b"
     r".{0,80}?\b(?P<seconds>\d{1,6}(?:\.\d{1,6})?) ?(?P<unit>ms|m(?=in|\b)|s(?=ec|\b))"
 )
 
@@ -76,7 +83,8 @@ _CUDA: Final[Gates] = (
         rule(
             "cuda_oom",
             "CUDA",
-            r"CUDA (?:out of memory|error: out of memory)(?:\. Tried to allocate (?P<tried>[\d.]{1,12} \w{1,6})[. (]{1,3}GPU (?P<gpu>\d{1,3}))?",
+            r"CUDA (?:out of memory|error: out of memory)(?:\. Tried to allocate (?P<tried>[\d.]{1,12} \w{1,6})[. (]{1,3}GPU "
+            r"(?P<gpu>\d{1,3}))?",
         ),
         rule("cuda_oom", "cudaErrorMemoryAllocation"),
         rule("cuda_oom", "OutOfMemoryError"),
@@ -114,7 +122,8 @@ _CUDA: Final[Gates] = (
         rule(
             "cuda_error",
             "cudaError",
-            r"(?P<error>cudaError(?:ECC\w{0,20}|Illegal\w{0,20}|LaunchFailure|Assert|LaunchTimeout|NvlinkUncorrectable|\w{0,20}Nvlink\w{0,20}|DevicesUnavailable|NoDevice|HardwareStackError|ContainedError|SystemNotReady))",
+            r"(?P<error>cudaError(?:ECC\w{0,20}|Illegal\w{0,20}|LaunchFailure|Assert|LaunchTimeout|NvlinkUncorrectable|"
+            r"\w{0,20}Nvlink\w{0,20}|DevicesUnavailable|NoDevice|HardwareStackError|ContainedError|SystemNotReady))",
         ),
     ),
     gate(
@@ -162,7 +171,8 @@ _PROCESS: Final[Gates] = (
 
 _STORAGE: Final[Gates] = (
     *(
-        gate(word, rule("storage_error", word, r"(?P<errno>" + {"file handle": r"Stale (?:NFS )?file handle"}.get(word, re.escape(word)) + r")"))
+        gate(word, rule("storage_error", word, r"(?P<errno>" + {"file handle": r"Stale (?:NFS )?file handle"}.get(word,
+            re.escape(word)) + r")"))
         for word in (
             "No space left on device", "Disk quota exceeded", "file handle", "Input/output error",
             "Transport endpoint is not connected", "Remote I/O error", "Read-only file system",
@@ -173,7 +183,8 @@ _STORAGE: Final[Gates] = (
         rule(
             "checkpoint_failed",
             "ail",
-            r"(?:[Ff]ail(?:ed|ure)? (?:to )?(?:sav\w{1,3}|writ\w{1,3}|upload\w{0,3})[^\n]{0,60}checkpoint|checkpoint[^\n]{0,60}(?:sav\w{1,3}|writ\w{1,3}|upload) fail)",
+            r"(?:[Ff]ail(?:ed|ure)? (?:to )?(?:sav\w{1,3}|writ\w{1,3}|upload\w{0,3})[^\n]{0,60}checkpoint|"
+            r"checkpoint[^\n]{0,60}(?:sav\w{1,3}|writ\w{1,3}|upload) fail)",
             flags=re.IGNORECASE,
         ),
     ),

@@ -1,7 +1,9 @@
 """Loss, gradient norm and step lines of common trainers, and Megatron's rerun state machine (who is to blame for a NaN).
 
-Source: log forms of Megatron-LM / Megatron-Core, NeMo 1 and 2, DeepSpeed, HF Trainer, torchtitan, Lightning, nanoGPT and JSON lines.
-A field that is absent is a value too: Megatron leaves the loss out when it is NaN on the last stage, so `loss` may be missing on a step line.
+Source: log forms of Megatron-LM / Megatron-Core, NeMo 1 and 2, DeepSpeed, HF Trainer, torchtitan, Lightning, nanoGPT and JSON
+lines.
+A field that is absent is a value too: Megatron leaves the loss out when it is NaN on the last stage, so `loss` may be missing
+on a step line.
 """
 
 import re
@@ -29,7 +31,8 @@ _TIME_KEYS: Final = ("elapsed time", "timing in s", "step_time", "step time", "i
 _EVAL: Final = re.compile(r"\b(?:valid(?:ation)?|eval(?:uation)?|test|val)[_ /]")
 #: Losses that are parts or other quantities (`aux_loss`, `load_balancing loss`, `stop_loss`) do not speak for the training loss.
 _LOSS_BEFORE: Final = re.compile(
-    r"(?:^|[^\w])(?:lm[ _]|reduced_train_|train(?:ing)?[_ /]|total[_ ]|avg[_ ]|global_avg_|ce[_ ]|loss/train/|loss_metrics/|mean[_ ])?$"
+    r"(?:^|[^\w])(?:lm[ _]|reduced_train_|train(?:ing)?[_ /]|total[_ ]|avg[_ ]|global_avg_|ce[_ ]|loss/train/|loss_metrics/|"
+    r"mean[_ ])?$"
 )
 #: Occurrences of a keyword that are looked at in one line.
 _TRIES: Final = 8
@@ -84,7 +87,8 @@ def parse_step(line: str, year: int) -> Record | None:
             data[key] = float(match["v"])
     if seconds:
         data["step_s"] = float(seconds["v"]) / (1000 if "ms" in (seconds["unit"], seconds["unit2"]) else 1)
-    for key, word in (("lr", "learning rate"), ("lr", "learning_rate"), ("lr", "lr"), ("scale", "loss scale"), ("scale", "loss_scale"),
+    for key, word in (("lr", "learning rate"), ("lr", "learning_rate"), ("lr", "lr"), ("scale", "loss scale"), ("scale",
+        "loss_scale"),
                       ("skipped", "skipped iterations"), ("nans", "nan iterations")):  # fmt: skip
         if key not in data and word in low and (match := _after(low, word, _AFTER)):
             data[key] = float(match["v"])
@@ -109,7 +113,8 @@ RERUN_GATES: Final[Gates] = (
         rule(
             "rerun_unexpected",
             "Unexpected result",
-            r"Unexpected result (?P<result>\S{1,60}) on rank (?P<rank>\d{1,7}) at iteration #?(?P<step>\d{1,12})(?:.{0,60}?message='(?P<message>[^']{0,200}))?",
+            r"Unexpected result (?P<result>\S{1,60}) on rank (?P<rank>\d{1,7}) at iteration #?(?P<step>\d{1,12})"
+            r"(?:.{0,60}?message='(?P<message>[^']{0,200}))?",
         ),
         rule(
             "rerun", "First rerun", _WHO + r"First rerun: unexpected result is not reproducible" + _RESULTS, fix=_rerun("transient")
@@ -144,7 +149,8 @@ RERUN_GATES: Final[Gates] = (
         rule(
             "nan_local",
             "found ",
-            r"(?:[Rr]ank (?P<rank>\d{1,7}): )?found (?P<what_number>NaN|Inf|nan|inf) in (?P<where>local [\w ]{2,60}|input[\w ]{0,40}|batch[\w ]{0,40}|gradients?[\w ]{0,40}|loss[\w ]{0,40})"
+            r"(?:[Rr]ank (?P<rank>\d{1,7}): )?found (?P<what_number>NaN|Inf|nan|inf) in (?P<where>local [\w ]{2,60}|input[\w "
+            r"]{0,40}|batch[\w ]{0,40}|gradients?[\w ]{0,40}|loss[\w ]{0,40})"
             r"(?:.{0,120}?[Dd]evice:? (?P<gpu>\d{1,3}),? node:? (?P<node>[\w.-]{1,120}))?",
         ),
     ),
@@ -156,7 +162,8 @@ NAN_GATES: Final[Gates] = (
         rule(
             "overflow",
             "OVERFLOW!",
-            r"OVERFLOW! Rank (?P<rank>\d{1,7}) Skipping step\.(?:.{0,40}?loss scale: (?P<scale>[\d.]{1,20}))?(?:.{0,40}?[Rr]educing to (?P<next_scale>[\d.]{1,20}))?",
+            r"OVERFLOW! Rank (?P<rank>\d{1,7}) Skipping step\.(?:.{0,40}?loss scale: (?P<scale>[\d.]{1,20}))"
+            r"?(?:.{0,40}?[Rr]educing to (?P<next_scale>[\d.]{1,20}))?",
         ),
     ),
     gate("loss scale", rule("scale_minimum", "inimum", r"loss scale already at minimum|[Mm]inimum loss scale reached")),
@@ -166,8 +173,11 @@ NAN_GATES: Final[Gates] = (
             rule(
                 "nan_text",
                 word,
-                r"(?:\brank[ :=]?(?P<rank>\d{1,7})\b.{0,80}?)?(?:loss|grad\w{0,6}|norm|weights?|logits|activations?|output|param\w{0,6}|batch|input|sample|tensor)\b[^|\n]{0,60}?\b(?:is|are|became|becomes|was|contains?|has|have|=|:|of|went|turned|to|non-finite|not finite)\b[^|\n]{0,30}?\b(?:nans?|infs?|non-finite)\b(?![_(=])"
-                r"|\b(?:nans?|infs?|non-finite)\b (?:\w{1,12} ){0,2}?(?:detected|found|encountered|in|loss|gradients?|grads?|values?)\b.{0,80}",
+                r"(?:\brank[ :=]?(?P<rank>\d{1,7})\b.{0,80}?)?(?:loss|grad\w{0,6}|norm|weights?|logits|activations?|output|"
+                r"param\w{0,6}|batch|input|sample|tensor)\b[^|\n]{0,60}?\b(?:is|are|became|becomes|was|contains?|has|have|=|:|"
+                r"of|went|turned|to|non-finite|not finite)\b[^|\n]{0,30}?\b(?:nans?|infs?|non-finite)\b(?![_(=])"
+                r"|\b(?:nans?|infs?|non-finite)\b (?:\w{1,12} ){0,2}?(?:detected|found|encountered|in|loss|gradients?|grads?|"
+                r"values?)\b.{0,80}",
                 flags=_I,
                 fix=None,
             ),
@@ -179,7 +189,8 @@ NAN_GATES: Final[Gates] = (
         rule(
             "replica_mismatch",
             "hash",
-            r"(?i:(?:weight|param\w{0,6}|checksum|replica)[\w ]{0,40} hash\w{0,3}\b.{0,60}(?:mismatch|do(?:es)? not match|don't match|differ))(?:.{0,60}?\brank (?P<rank>\d{1,7}))?",
+            r"(?i:(?:weight|param\w{0,6}|checksum|replica)[\w ]{0,40} hash\w{0,3}\b.{0,60}(?:mismatch|do(?:es)? not match|"
+            r"don't match|differ))(?:.{0,60}?\brank (?P<rank>\d{1,7}))?",
         ),
     ),
 )
@@ -188,7 +199,11 @@ NAN_GATES: Final[Gates] = (
 STATE_GATES: Final[Gates] = tuple(
     gate(
         word,
-        rule("state", "ank", r"^.{0,60}\[[Rr]ank ?(?P<rank>\d{1,7})\].{0,400}?\b(?:still|waiting|waited|blocked|stuck|retry\w{0,3}|hung|slow)\b"),
+        rule(
+            "state",
+            "ank",
+            r"^.{0,60}\[[Rr]ank ?(?P<rank>\d{1,7})\].{0,400}?\b(?:still|waiting|waited|blocked|stuck|retry\w{0,3}|hung|slow)\b",
+        ),
     )
     for word in (" still ", "waiting ", " blocked", " stuck", "etrying")
 )
@@ -199,7 +214,8 @@ LIFE_GATES: Final[Gates] = (
         rule(
             "resumed",
             "load",
-            r"(?i:(?:successfully )?(?:loaded|loading|resum\w{2,3}|restor\w{2,3})[^\n]{0,60}checkpoint)(?:.{0,160}?(?:at|iteration|step|iter_|step_|global_step)[ _=-]{0,2}(?P<step>\d{1,12}))?",
+            r"(?i:(?:successfully )?(?:loaded|loading|resum\w{2,3}|restor\w{2,3})[^\n]{0,60}checkpoint)(?:.{0,160}?(?:at|"
+            r"iteration|step|iter_|step_|global_step)[ _=-]{0,2}(?P<step>\d{1,12}))?",
             flags=0,
         ),
         rule(
@@ -211,7 +227,8 @@ LIFE_GATES: Final[Gates] = (
         rule(
             "saved",
             "sav",
-            r"(?i:successfully saved|saved)[^\n]{0,20}checkpoint(?:.{0,120}?(?:iteration|step|iter_|step_)[ _=:-]{0,2}\s{0,6}(?P<step>\d{1,12}))?",
+            r"(?i:successfully saved|saved)[^\n]{0,20}checkpoint(?:.{0,120}?(?:iteration|step|iter_|step_)[ "
+            r"_=:-]{0,2}\s{0,6}(?P<step>\d{1,12}))?",
         ),
         rule("saved", "omplete", r"checkpoint (?:step|iter)?_?(?P<step>\d{1,12})? ?(?:complete|committed|saved)"),
         rule(

@@ -1,6 +1,7 @@
 """What schedulers and launchers say about the end of a job: Slurm, Kubernetes, signals, providers, and a training that is done.
 
-Source: Slurm's slurmstepd, srun and slurmctld messages (20.11 to 24.05), Kubernetes' event reasons and container states, Kueue's and
+Source: Slurm's slurmstepd, srun and slurmctld messages (20.11 to 24.05), Kubernetes' event reasons and container states,
+Kueue's and
 Volcano's eviction reasons, and the messages with which common trainers answer a signal or end by themselves.
 """
 
@@ -57,7 +58,8 @@ _SLURM: Final[Gates] = (
         rule(
             "task_exit",
             ": task",
-            r"(?P<node>[\w.-]{1,120}): tasks? (?P<tasks>[\d,\s-]{1,400}): (?:Exited with exit code (?P<exitcode>\d{1,3})|(?P<reason>[A-Z][\w ()]{2,60}))",
+            r"(?P<node>[\w.-]{1,120}): tasks? (?P<tasks>[\d,\s-]{1,400}): (?:Exited with exit code (?P<exitcode>\d{1,3})|"
+            r"(?P<reason>[A-Z][\w ()]{2,60}))",
             fix=_tasks,
         ),
         rule("cancelled", "job allocation", r"Force Terminated (?:job|JobId=)\s?(?P<job>\d{1,12})", fix=_kind("cancelled")),
@@ -79,7 +81,8 @@ _KUBERNETES: Final[Gates] = (
         rule(
             "cancelled",
             "reempt",
-            r"\bPreempt(?:ed|ing)\b(?: (?:by|to accommodate|in favor)|\s+pod/|$|:)|PreemptionByScheduler|(?:job|workload|pod|jobset)\b.{0,80}\b(?:was |is |being |will be )?preempted|DUE TO PREEMPTION|[Pp]reemption (?:notice|signal)",
+            r"\bPreempt(?:ed|ing)\b(?: (?:by|to accommodate|in favor)|\s+pod/|$|:)|PreemptionByScheduler|(?:job|workload|pod|"
+            r"jobset)\b.{0,80}\b(?:was |is |being |will be )?preempted|DUE TO PREEMPTION|[Pp]reemption (?:notice|signal)",
             fix=_kind("preempted"),
         ),
     ),
@@ -101,7 +104,8 @@ _KUBERNETES: Final[Gates] = (
         rule(
             "node_failure",
             "NotReady",
-            r"NodeNotReady(?:.{0,120}?\bnode[/ ](?P<node>[\w.-]{1,120}))?|[Nn]ode[/ ](?P<node2>[\w.-]{1,120}) (?:status is now: )?(?:is )?(?:now )?NotReady",
+            r"NodeNotReady(?:.{0,120}?\bnode[/ ](?P<node>[\w.-]{1,120}))?|[Nn]ode[/ ](?P<node2>[\w.-]{1,120}) (?:status is "
+            r"now: )?(?:is )?(?:now )?NotReady",
         ),
     ),
     gate("Stopping container", rule("cancelled", "Stopping container", fix=_kind("deleted"))),
@@ -121,7 +125,8 @@ _SIGNALS: Final[Gates] = (
             rule(
                 "signal_received",
                 word,
-                r"(?i:received|caught|got|handling|trapped|on)\s+(?:signal:? )?(?:\d{1,2} ?\(?)?(?P<signal>SIG(?:TERM|INT|USR1|USR2|HUP|CONT|XCPU))|(?P<signal2>SIG(?:TERM|INT|USR1|USR2|HUP)) (?:signal )?(?:was )?(?:received|caught)",
+                r"(?i:received|caught|got|handling|trapped|on)\s+(?:signal:? )?(?:\d{1,2} ?\(?)?(?P<signal>SIG(?:TERM|INT|"
+                r"USR1|USR2|HUP|CONT|XCPU))|(?P<signal2>SIG(?:TERM|INT|USR1|USR2|HUP)) (?:signal )?(?:was )?(?:received|caught)",
                 fix=lambda data: {"signal": data.get("signal") or data.get("signal2")},
             ),
         )
@@ -132,7 +137,8 @@ _SIGNALS: Final[Gates] = (
         rule(
             "signal_received",
             " signal",
-            r"(?i:(?:received|caught|got) (?:termination |shutdown |stop )?signal)(?:[ :]{1,3}(?P<signal>(?:2|10|12|15))\b|\s*$|[,.;])",
+            r"(?i:(?:received|caught|got) (?:termination |shutdown |stop )?signal)(?:[ :]{1,3}(?P<signal>(?:2|10|12|15))\b|"
+            r"\s*$|[,.;])",
         ),
     ),
     gate(

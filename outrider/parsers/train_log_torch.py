@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from outrider.parsers.train_log_rule import Gates, gate, numbers, rule
 
-#: The process group of a watchdog line: `[PG ID 2 PG GUID 7(tp_1) Rank 5]` (2.5 and later), `[PG 2 (tp_1) Rank 5]`, `[PG 2 Rank 5]`.
+#: The process group of a watchdog line: `[PG ID 2 PG GUID 7(tp_1) Rank 5]` (2.5 and later), `[PG 2 (tp_1) Rank 5]`, `[PG 2
+#: Rank 5]`.
 _GROUP: Final = r"(?:\[PG (?:ID \d{1,6} PG GUID )?(?P<group>[\w.:-]{1,80}) ?(?:\((?P<desc>[^)]{1,80})\))? Rank \d{1,7}\].{0,80}?)?"
 _ENQUEUED: Final = (
     _GROUP + r"(?:(?:at NCCL work|at work|work sequence id): (?P<seq>\d{1,18}),? ?(?:PG status: )?)?"
@@ -104,7 +105,8 @@ _DESYNC: Final[Gates] = (
         rule(
             "desync_missing",
             "didn't join collective",
-            r"\[(?P<ranks>[\d, -]{1,2000})\] finished collective #(?P<finished>\d{1,18}), but didn't join collective #(?P<seq>\d{1,18})",
+            r"\[(?P<ranks>[\d, -]{1,2000})\] finished collective #(?P<finished>\d{1,18}), but didn't join collective "
+            r"#(?P<seq>\d{1,18})",
             fix=_ranks,
         ),
     ),

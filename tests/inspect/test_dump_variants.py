@@ -1,5 +1,7 @@
 """Variants of dumps: who holds up the collectives, who only waits, and when nothing hangs at all."""
 
+# ruff: noqa: E501 (raw machine text is kept as it is printed)
+
 import io
 import json
 import pickle
@@ -33,14 +35,51 @@ RANKS = {str(rank): [f"n{rank // 8}", rank % 8] for rank in range(32)}
 JOB = {"job": "j1", "ranks": RANKS}
 
 # --- stacks --------------------------------------------------------------------------------------------------------------
-BARRIER = ["wait (torch/distributed/distributed_c10d.py:4710)", "barrier (torch/distributed/distributed_c10d.py:4713)", "wrapper (torch/distributed/c10d_logger.py:81)", "train (train.py:311)"]
-REDUCE = ["all_reduce (torch/distributed/distributed_c10d.py:2806)", "wrapper (torch/distributed/c10d_logger.py:81)", "clip_grad (megatron/core/optimizer/clip_grads.py:90)", "train (train.py:311)"]
-LOADER = ["poll (multiprocessing/popen_fork.py:27)", "wait (multiprocessing/connection.py:1136)", "_try_get_data (torch/utils/data/dataloader.py:1251)", "_get_data (torch/utils/data/dataloader.py:1402)", "_next_data (torch/utils/data/dataloader.py:1445)", "train (train.py:290)"]
-FSYNC = ["_fsync (torch/distributed/checkpoint/filesystem.py:402)", "write_data (torch/distributed/checkpoint/filesystem.py:655)", "save (trainer/checkpoint.py:91)", "train (train.py:311)"]
-READ = ["read (io.py:20)", "__getitem__ (trainer/dataset.py:88)", "fetch (torch/utils/data/_utils/fetch.py:52)", "_next_data (torch/utils/data/dataloader.py:789)", "train (train.py:290)"]
+BARRIER = [
+    "wait (torch/distributed/distributed_c10d.py:4710)",
+    "barrier (torch/distributed/distributed_c10d.py:4713)",
+    "wrapper (torch/distributed/c10d_logger.py:81)",
+    "train (train.py:311)",
+]
+REDUCE = [
+    "all_reduce (torch/distributed/distributed_c10d.py:2806)",
+    "wrapper (torch/distributed/c10d_logger.py:81)",
+    "clip_grad (megatron/core/optimizer/clip_grads.py:90)",
+    "train (train.py:311)",
+]
+LOADER = [
+    "poll (multiprocessing/popen_fork.py:27)",
+    "wait (multiprocessing/connection.py:1136)",
+    "_try_get_data (torch/utils/data/dataloader.py:1251)",
+    "_get_data (torch/utils/data/dataloader.py:1402)",
+    "_next_data (torch/utils/data/dataloader.py:1445)",
+    "train (train.py:290)",
+]
+FSYNC = [
+    "_fsync (torch/distributed/checkpoint/filesystem.py:402)",
+    "write_data (torch/distributed/checkpoint/filesystem.py:655)",
+    "save (trainer/checkpoint.py:91)",
+    "train (train.py:311)",
+]
+READ = [
+    "read (io.py:20)",
+    "__getitem__ (trainer/dataset.py:88)",
+    "fetch (torch/utils/data/_utils/fetch.py:52)",
+    "_next_data (torch/utils/data/dataloader.py:789)",
+    "train (train.py:290)",
+]
 SYNC = ["synchronize (torch/cuda/__init__.py:1040)", "step (trainer/step.py:55)", "train (train.py:300)"]
-EVAL = ["forward (torch/nn/modules/linear.py:125)", "_call_impl (torch/nn/modules/module.py:1750)", "evaluate (trainer/evaluation.py:77)", "train (train.py:320)"]
-COMPILE = ["compile_fx (torch/_inductor/compile_fx.py:1200)", "_compile (torch/_dynamo/convert_frame.py:700)", "train (train.py:270)"]
+EVAL = [
+    "forward (torch/nn/modules/linear.py:125)",
+    "_call_impl (torch/nn/modules/module.py:1750)",
+    "evaluate (trainer/evaluation.py:77)",
+    "train (train.py:320)",
+]
+COMPILE = [
+    "compile_fx (torch/_inductor/compile_fx.py:1200)",
+    "_compile (torch/_dynamo/convert_frame.py:700)",
+    "train (train.py:270)",
+]
 NFS_KERNEL = "[488120.1] INFO: task python3:{pid} blocked for more than 122 seconds.\n[488120.2] task:python3         state:D stack:    0 pid:{pid} ppid:220010 flags:0x00004002\n[488120.3]  rpc_wait_bit_killable+0x24/0xb0 [sunrpc]\n[488120.4]  nfs_file_fsync+0x20/0x30 [nfs]\n"
 GPU_KERNEL = "[488120.1] INFO: task python3:{pid} blocked for more than 122 seconds.\n[488120.2] Call Trace:\n[488120.3]  os_acquire_rwlock_write+0x35/0x50 [nvidia]\n[488120.4]  _nv042330rm+0x10/0x40 [nvidia]\n[488120.5]  nvidia_ioctl+0x50/0x90 [nvidia]\n"
 
@@ -48,7 +87,7 @@ GPU_KERNEL = "[488120.1] INFO: task python3:{pid} blocked for more than 122 seco
 def stack(rank: int, frames: list[str], state: str = "S", flags: str = "idle", more: str = "") -> str:
     pid = 1000 + rank
     lines = "".join(f"    {frame}\n" for frame in [*frames, "<module> (train.py:402)"])
-    return f"==> n{rank // 8} rank {rank} pid {pid} state {state} <==\nProcess {pid}: python3 train.py\nPython v3.11.9 (/usr/bin/python3.11)\n\nThread {pid} ({flags}): \"MainThread\"\n{lines}{more}\n"
+    return f'==> n{rank // 8} rank {rank} pid {pid} state {state} <==\nProcess {pid}: python3 train.py\nPython v3.11.9 (/usr/bin/python3.11)\n\nThread {pid} ({flags}): "MainThread"\n{lines}{more}\n'
 
 
 def stacks(common: list[str], odd: dict[int, str] | None = None, count: int = 32, state: str = "S") -> str:
@@ -103,7 +142,10 @@ def record(rank: int, groups: dict[str, tuple[str, list[int], int, int, int]], e
 def world(odd: dict[int, dict[str, Any] | None], count: int = 8) -> str:
     """`count` ranks that wait in collective 10 of one group, but for the odd ones (None: no dump)."""
     members = list(range(count))
-    usual = {rank: record(rank, {"0": ("default_pg", members, 10, 10, 9)}, [entry("0", 9, "completed"), entry("0", 10, "started")]) for rank in members}
+    usual = {
+        rank: record(rank, {"0": ("default_pg", members, 10, 10, 9)}, [entry("0", 9, "completed"), entry("0", 10, "started")])
+        for rank in members
+    }
     shown = [odd.get(rank, usual[rank]) for rank in members]
     return "".join(json.dumps(one) + "\n" for one in shown if one is not None)
 
@@ -113,7 +155,9 @@ LATE = record(5, {"0": ("default_pg", ALL, 9, 9, 9)}, [entry("0", 9, "completed"
 OTHER = record(5, {"0": ("default_pg", ALL, 10, 10, 9)}, [entry("0", 9, "completed"), entry("0", 10, "started", op="all_gather")])
 SIZES = record(5, {"0": ("default_pg", ALL, 10, 10, 9)}, [entry("0", 9, "completed"), entry("0", 10, "started", size=1000)])
 QUEUED = record(5, {"0": ("default_pg", ALL, 10, 9, 9)}, [entry("0", 9, "completed"), entry("0", 10, "scheduled")])
-FINE = "".join(json.dumps(record(rank, {"0": ("default_pg", ALL, 10, 10, 10)}, [entry("0", 10, "completed")])) + "\n" for rank in ALL)
+FINE = "".join(
+    json.dumps(record(rank, {"0": ("default_pg", ALL, 10, 10, 10)}, [entry("0", 10, "completed")])) + "\n" for rank in ALL
+)
 
 
 def pipeline() -> str:
@@ -129,7 +173,9 @@ def pipeline() -> str:
             groups[name] = (f"tp_{stage}", tp, 51, 51, 50)
             entries.append(entry(name, 51, "started"))
         elif stage != 2:
-            entries.append(entry("9", 7, "started", p2p=f"recv {stage}<-{stage - 1}" if stage == 3 else f"recv {stage}<-{stage + 1}"))
+            entries.append(
+                entry("9", 7, "started", p2p=f"recv {stage}<-{stage - 1}" if stage == 3 else f"recv {stage}<-{stage + 1}")
+            )
         lines.append(json.dumps(record(rank, groups, entries)) + "\n")
     return "".join(lines)
 
@@ -168,12 +214,23 @@ Warnings
   Rank 9 has launched up to operation 6649 -- GPU 1 managed by process 483072 on node 10.0.0.1
 
 """
-DEAD = RAS.partition("Warnings")[0] + "Errors\n======\n\nDEAD\n  1 job process is considered dead (unreachable via the RAS network)\n  Process 3487984 on node 10.0.0.1 managing GPU 5\n"
+DEAD = (
+    RAS.partition("Warnings")[0]
+    + "Errors\n======\n\nDEAD\n  1 job process is considered dead (unreachable via the RAS network)\n  Process 3487984 on node 10.0.0.1 managing GPU 5\n"
+)
 HOSTS = {"addresses": {"10.0.0.1": "n1"}}
 RAS_CASES = [
     Case("ras-lag-in-one-poll", RAS, context=JOB),
     Case("ras-same-lag-in-two-polls", RAS + RAS, {"node", "app"}, {"restart"}, {"job.hang"}, {"rank": 9}, JOB),
-    Case("ras-dead-process", DEAD, {"node", "app"}, {"restart"}, {"job.rank_exit", "node.lost"}, {"node": "n1", "rank": 13}, JOB | HOSTS),
+    Case(
+        "ras-dead-process",
+        DEAD,
+        {"node", "app"},
+        {"restart"},
+        {"job.rank_exit", "node.lost"},
+        {"node": "n1", "rank": 13},
+        JOB | HOSTS,
+    ),
 ]
 
 

@@ -1,5 +1,7 @@
 """Variants of the families that operators meet in training logs: who is root, who only follows, and when there is nothing to do."""
 
+# ruff: noqa: E501, E741 (raw machine text is kept as it is printed)
+
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +31,9 @@ class Case:
 RANKS = {str(rank): [f"n{rank // 4}", rank % 4] for rank in range(16)}
 
 
-def nccl_timeout(rank: int, seq: int, enqueued: int, completed: int, second: int = 0, op: str = "ALLREDUCE", numel: int = 1024) -> str:
+def nccl_timeout(
+    rank: int, seq: int, enqueued: int, completed: int, second: int = 0, op: str = "ALLREDUCE", numel: int = 1024
+) -> str:
     tag = f"[rank{rank}]:[E626 04:13:{second:02d}.519304170 ProcessGroupNCCL.cpp"
     return (
         f"{tag}:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={numel}, NumelOut={numel}, "
@@ -51,7 +55,14 @@ def steps(first: int, count: int, base: float = 2.0, ms: float = 4400.0) -> str:
     return "".join(megatron(first + n, f"{base + ((n * 7) % 5 - 2) / 200:.6E}", ms=ms + n % 3) for n in range(count))
 
 
-def ib12(local: str, peer: str, status: str = "IBV_WC_RETRY_EXC_ERR(12)", hca: str = "mlx5_0", gid: str = "::ffff:10.78.0.6", second: int = 41) -> str:
+def ib12(
+    local: str,
+    peer: str,
+    status: str = "IBV_WC_RETRY_EXC_ERR(12)",
+    hca: str = "mlx5_0",
+    gid: str = "::ffff:10.78.0.6",
+    second: int = 41,
+) -> str:
     return (
         f"[2026-06-11 03:12:{second}] {local}:7741:7802 [1] transport/net_ib/p2p.cc:688 NCCL WARN NET/IB: Got completion from peer {peer}<44120> with status={status} "
         f"opcode=IBV_WC_SEND(0) vendor_err=129  localGid ::ffff:10.78.0.31 remoteGids{gid} hca {hca}\n"

@@ -5,37 +5,110 @@ The innermost frames decide; a frame's file says more than its function, because
 
 import re
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from outrider.parsers.stacks import Frame, ProcessStack, Thread
 
-Activity = Literal["collective", "storage", "gpu", "data", "compile", "eval", "gc", "debugger", "sleep", "lock", "network", "compute", "exit", "unknown"]
+Activity = Literal[
+    "collective",
+    "storage",
+    "gpu",
+    "data",
+    "compile",
+    "eval",
+    "gc",
+    "debugger",
+    "sleep",
+    "lock",
+    "network",
+    "compute",
+    "exit",
+    "unknown",
+]
 
 #: Frames looked at from the innermost outward.
 DEPTH: Final = 12
 
 _RULES: Final[tuple[tuple[Activity, re.Pattern[str], re.Pattern[str]], ...]] = tuple(
-    (name, re.compile(function, re.IGNORECASE), re.compile(file, re.IGNORECASE))
+    (cast(Activity, name), re.compile(function, re.IGNORECASE), re.compile(file, re.IGNORECASE))
     for name, function, file in (
-        ("debugger", r"^(?:interaction|cmdloop|set_trace|breakpoint|user_line|input|_readline_input)$", r"(?:pdb|cmd|bdb|ipdb|debugpy|code)\b"),
-        ("storage", r"fsync|fdatasync|_save\b|_write|write_data|torch_save|save_file|write_bytes|flush|unlink|rename|replace|stat|listdir|scandir|copyfile|makedirs|open_file|read_data|load_file",
-         r"checkpoint|filesystem|serialization|shutil|pathlib|safetensors|fsspec|posixpath|genericpath|tensorstore|zarr|/os\.py|^os\.py|^io\.py|tempfile|<frozen os>"),
-        ("storage", r"^(?:_?fsync|fdatasync|__libc_fsync|__GI___fsync|nfs_\w+|__GI___libc_(?:read|write|open)|__libc_(?:pread|pwrite)\w*|fsync \(libc.*)$", r""),
-        ("data", r"_next_data|_get_data|_try_get_data|fetch|_next_index|get_batch|next_batch|__next__|read_shard|_load_sample|iter_shard|__getitem__|decode|tokenize|prefetch",
-         r"dataloader|data_loader|dataset|/data/|^data|webdataset|streaming|mosaic|torchdata|parquet|pyarrow|tokeniz|datapipe|mmap_dataset|indexed_dataset|loader"),
-        ("collective", r"", r"distributed_c10d|c10d_logger|torch/distributed/(?:nn|_functional_collectives|_composable|fsdp|device_mesh|tensor)|process_group|gloo|nccl|rccl|deepspeed/comm|pipelining|p2p_communication|torch/distributed/utils"),
-        ("collective", r"^(?:all_?reduce|barrier|all_?gather\w*|reduce_scatter\w*|broadcast\w*|all_to_all\w*|(?:i?send|i?recv)(?:_forward|_backward|_next|_prev)?\w*|ncclGroupEnd|wait_tensor|monitored_barrier)$", r""),
-        ("gpu", r"synchronize|cuda\w*(?:Synchronize|Malloc|Free|Launch|Memcpy|Event)\w*|cu(?:Ctx|Stream|Mem|Launch|Event|Module|Init)\w*|nvml\w+|ioctl.*nvidia|\bitem$|_lazy_init|empty_cache", r"torch/cuda|libcuda|nvidia|pynvml|cuda/streams|torch/_tensor|libnvidia|cudart|"),
-        ("compile", r"", r"torch/_inductor|torch/_dynamo|torch/_functorch|triton/(?:compiler|runtime)|torch/fx|cpp_extension|nvcc|xla/"),
+        (
+            "debugger",
+            r"^(?:interaction|cmdloop|set_trace|breakpoint|user_line|input|_readline_input)$",
+            r"(?:pdb|cmd|bdb|ipdb|"
+            r"debugpy|code)\b",
+        ),
+        (
+            "storage",
+            r"fsync|fdatasync|_save\b|_write|write_data|torch_save|save_file|write_bytes|flush|unlink|rename|replace|"
+            r"stat|listdir|scandir|copyfile|makedirs|open_file|read_data|load_file",
+            r"checkpoint|filesystem|serialization|shutil|pathlib|safetensors|fsspec|posixpath|genericpath|tensorstore|zarr|"
+            r"/os\.py|^os\.py|^io\.py|tempfile|<frozen os>",
+        ),
+        (
+            "storage",
+            r"^(?:_?fsync|fdatasync|__libc_fsync|__GI___fsync|nfs_\w+|__GI___libc_(?:read|write|open)|__libc_(?:pread|"
+            r"pwrite)\w*|fsync \(libc.*)$",
+            r"",
+        ),
+        (
+            "data",
+            r"_next_data|_get_data|_try_get_data|fetch|_next_index|get_batch|next_batch|__next__|read_shard|_load_sample|"
+            r"iter_shard|__getitem__|decode|tokenize|prefetch",
+            r"dataloader|data_loader|dataset|/data/|^data|webdataset|streaming|mosaic|torchdata|parquet|pyarrow|tokeniz|datapipe|"
+            r"mmap_dataset|indexed_dataset|loader",
+        ),
+        (
+            "collective",
+            r"",
+            r"distributed_c10d|c10d_logger|torch/distributed/(?:nn|_functional_collectives|_composable|fsdp|"
+            r"device_mesh|tensor)|process_group|gloo|nccl|rccl|deepspeed/comm|pipelining|p2p_communication|"
+            r"torch/distributed/utils",
+        ),
+        (
+            "collective",
+            r"^(?:all_?reduce|barrier|all_?gather\w*|reduce_scatter\w*|broadcast\w*|all_to_all\w*|(?:i?send|i?recv)"
+            r"(?:_forward|_backward|_next|_prev)?\w*|ncclGroupEnd|wait_tensor|monitored_barrier)$",
+            r"",
+        ),
+        (
+            "gpu",
+            r"synchronize|cuda\w*(?:Synchronize|Malloc|Free|Launch|Memcpy|Event)\w*|cu(?:Ctx|Stream|Mem|Launch|Event|"
+            r"Module|Init)\w*|nvml\w+|ioctl.*nvidia|\bitem$|_lazy_init|empty_cache",
+            r"torch/cuda|libcuda|nvidia|pynvml|"
+            r"cuda/streams|torch/_tensor|libnvidia|cudart|",
+        ),
+        (
+            "compile",
+            r"",
+            r"torch/_inductor|torch/_dynamo|torch/_functorch|triton/(?:compiler|runtime)|torch/fx|cpp_extension|"
+            r"nvcc|xla/",
+        ),
         ("gc", r"^(?:collect|gc_collect\w*|_PyGC_\w+)$", r""),
         ("eval", r"evaluat|validat|generate$|run_eval|compute_metrics|predict", r""),
-        ("network", r"^(?:connect|recv|recv_into|readinto|send|sendall|do_handshake|getaddrinfo|create_connection|urlopen|getresponse|_read_status|poll|request|urlopen)$", r"socket|ssl|http|urllib|requests|wandb|boto|grpc|aiohttp|mlflow|s3fs"),
+        (
+            "network",
+            r"^(?:connect|recv|recv_into|readinto|send|sendall|do_handshake|getaddrinfo|create_connection|urlopen|"
+            r"getresponse|_read_status|poll|request|urlopen)$",
+            r"socket|ssl|http|urllib|requests|wandb|boto|grpc|"
+            r"aiohttp|mlflow|s3fs",
+        ),
         ("sleep", r"^(?:sleep|time_sleep|clock_nanosleep|nanosleep)$", r""),
-        ("lock", r"^(?:acquire|wait|_wait_for_tstate_lock|join|__enter__|futex_\w+|pthread_cond_\w+|do_futex_wait|take_gil|PyThread_acquire_lock\w*)$", r"threading|libpthread|libc|queue|lock|multiprocessing|concurrent"),
+        (
+            "lock",
+            r"^(?:acquire|wait|_wait_for_tstate_lock|join|__enter__|futex_\w+|pthread_cond_\w+|do_futex_wait|take_gil|"
+            r"PyThread_acquire_lock\w*)$",
+            r"threading|libpthread|libc|queue|lock|multiprocessing|concurrent",
+        ),
         ("exit", r"^(?:_exit_function|_run_exitfuncs|finalize|Py_Finalize\w*|_cleanup|destroy_process_group|abort|shutdown)$", r""),
-        ("compute", r"^(?:forward|backward|_call_impl|_wrapped_call_impl|run_backward|_engine_run_backward|step|train_step|linear|matmul|apply|fwd|bwd|__call__)$", r""),
+        (
+            "compute",
+            r"^(?:forward|backward|_call_impl|_wrapped_call_impl|run_backward|_engine_run_backward|step|train_step|"
+            r"linear|matmul|apply|fwd|bwd|__call__)$",
+            r"",
+        ),
     )
-)  # fmt: skip
+)
 
 
 def activity(process: ProcessStack) -> tuple[Activity, Frame | None]:

@@ -1,7 +1,9 @@
 """Who holds up the collectives, by flight records: follow each waiting group to the rank that it waits for, and on from there.
 
-In TP x PP x DP many groups wait, most of them for ranks that wait themselves in another group. The culprit is the head of the chain: a rank
-that others wait for and that waits for nobody. A rank without a dump is missing *data*; only if every chain ends there is it a suspect.
+In TP x PP x DP many groups wait, most of them for ranks that wait themselves in another group. The culprit is the head of the
+chain: a rank
+that others wait for and that waits for nobody. A rank without a dump is missing *data*; only if every chain ends there is it a
+suspect.
 """
 
 from collections import Counter, defaultdict
@@ -59,19 +61,18 @@ def judge_flight(dumps: list[Dumped], context: Context) -> list[Finding]:
     waits = [one for group in groups.values() if (one := _wait(group, latest)) is not None] + _pairs(groups, latest)
     if not waits or moving or within_phase(context):
         return []
-    lines = {rank: one for rank, one in latest.items()}
     if bad := [one for one in waits if one.mismatch]:
-        return [_desync(bad[0], lines, context)]
+        return [_desync(bad[0], latest, context)]
     heads = _heads(waits, latest)
     if heads:
-        return [_blame(heads, waits, lines, context)]
+        return [_blame(heads, waits, latest, context)]
     unknown = _unknown_heads(waits)
     if unknown:
-        return [_silent(unknown, waits, lines, context)]
+        return [_silent(unknown, waits, latest, context)]
     odd = sorted({rank for one in waits for rank in one.odd})
     if odd and len({tuple(one.odd) for one in waits if one.odd}) == 1:
-        return [_stuck(odd, waits, lines, context)]
-    return [_inside(waits, lines, context)]
+        return [_stuck(odd, waits, latest, context)]
+    return [_inside(waits, latest, context)]
 
 
 def _latest(dumps: list[Dumped]) -> tuple[dict[int, Dumped], bool]:
@@ -83,7 +84,9 @@ def _latest(dumps: list[Dumped]) -> tuple[dict[int, Dumped], bool]:
         before = latest.get(rank)
         if before is not None:
             moving = moving or any(
-                status.completed > before.dump.status[key].completed >= 0 for key, status in one.dump.status.items() if key in before.dump.status
+                status.completed > before.dump.status[key].completed >= 0
+                for key, status in one.dump.status.items()
+                if key in before.dump.status
             )
         latest[rank] = one
     return latest, moving
@@ -114,7 +117,9 @@ def _status(told: Status | None, calls: dict[int, Call]) -> Status:
     if told is None:
         return Status(enqueued=known, started=begun, completed=done)
     return Status(
-        enqueued=max(told.enqueued, known), started=told.started if told.started >= 0 else begun, completed=told.completed if told.completed >= 0 else done
+        enqueued=max(told.enqueued, known),
+        started=told.started if told.started >= 0 else begun,
+        completed=told.completed if told.completed >= 0 else done,
     )
 
 
@@ -131,9 +136,15 @@ def _wait(group: Group, latest: dict[int, Dumped]) -> Wait | None:
     op = Counter(call.op for call in here.values() if call).most_common(1)
     odd = () if absent else _odd(group, waiting, seq)
     return Wait(
-        group=group.name, seq=seq, op=op[0][0] if op else "collective", waiting=tuple(sorted(rank for rank in waiting if rank not in absent)), absent=absent,
-        unknown=unknown, odd=odd, mismatch=_mismatch(here),
-    )  # fmt: skip
+        group=group.name,
+        seq=seq,
+        op=op[0][0] if op else "collective",
+        waiting=tuple(sorted(rank for rank in waiting if rank not in absent)),
+        absent=absent,
+        unknown=unknown,
+        odd=odd,
+        mismatch=_mismatch(here),
+    )
 
 
 def _pending(calls: dict[int, Call], status: Status) -> int:
@@ -144,7 +155,9 @@ def _pending(calls: dict[int, Call], status: Status) -> int:
 def _odd(group: Group, waiting: dict[int, Status], seq: int) -> tuple[int, ...]:
     """Where all came: the few that have not even started it, or the few that do not finish what the others finished."""
     count = len(group.members)
-    not_started = tuple(rank for rank, status in sorted(waiting.items()) if status.started < seq and _state(group, rank, seq) != "started")
+    not_started = tuple(
+        rank for rank, status in sorted(waiting.items()) if status.started < seq and _state(group, rank, seq) != "started"
+    )
     if not_started and len(not_started) < len(waiting) and len(not_started) <= max(1, count * MINORITY):
         return not_started
     not_done = tuple(rank for rank, status in sorted(waiting.items()) if status.completed < seq)
@@ -158,7 +171,16 @@ def _state(group: Group, rank: int, seq: int) -> str:
 
 
 #: Collectives in which every rank must bring the same sizes.
-_EQUAL_SIZES: Final = ("all_reduce", "allreduce", "broadcast", "reduce_scatter", "_reduce_scatter_base", "all_gather", "_all_gather_base", "reduce")
+_EQUAL_SIZES: Final = (
+    "all_reduce",
+    "allreduce",
+    "broadcast",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "all_gather",
+    "_all_gather_base",
+    "reduce",
+)
 
 
 def _mismatch(here: dict[int, Call | None]) -> str:
@@ -195,10 +217,14 @@ def _pairs(groups: dict[str, Group], latest: dict[int, Dumped]) -> list[Wait]:
             continue
         found.append(
             Wait(
-                group=f"{source}->{target}", seq=call.seq, op=call.op, waiting=(rank,), absent=(peer,) if peer in latest else (),
+                group=f"{source}->{target}",
+                seq=call.seq,
+                op=call.op,
+                waiting=(rank,),
+                absent=(peer,) if peer in latest else (),
                 unknown=() if peer in latest else (peer,),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -219,7 +245,8 @@ def _lines(ranks: list[int], lines: dict[int, Dumped], waits: list[Wait]) -> lis
     for rank in ranks[:8]:
         if rank in lines:
             status = ", ".join(
-                f"{lines[rank].dump.names.get(key, key)}: enqueued {one.enqueued}, completed {one.completed}" for key, one in lines[rank].dump.status.items()
+                f"{lines[rank].dump.names.get(key, key)}: enqueued {one.enqueued}, completed {one.completed}"
+                for key, one in lines[rank].dump.status.items()
             )
             shown.append(EvidenceLine(line=lines[rank].line, text=f"rank {rank}: {status}", file=lines[rank].file))
     for one in waits[:8]:
@@ -251,11 +278,16 @@ def _blame(heads: list[int], waits: list[Wait], lines: dict[int, Dumped], contex
     others = len({one.group for one in waits}) - 1
     chain = f" {others} other groups wait further down the chain." if others else ""
     return finding(
-        "job.hang", _subject(heads, context),
-        f"{_names(heads).capitalize()} never came to {first.op} {first.seq} of group {first.group} and waits for nobody: the head of the chain.{chain}"
+        "job.hang",
+        _subject(heads, context),
+        f"{_names(heads).capitalize()} never came to {first.op} {first.seq} of group {first.group} and waits for nobody: the "
+        f"head of the chain.{chain}"
         " The cause lies on its host or in its code, not in the network.",
-        evidence=_lines(heads, lines, direct + [one for one in waits if one not in direct]), culprit="node", response="restart", next_steps=_NEXT,
-    )  # fmt: skip
+        evidence=_lines(heads, lines, direct + [one for one in waits if one not in direct]),
+        culprit="node",
+        response="restart",
+        next_steps=_NEXT,
+    )
 
 
 def _silent(ranks: list[int], waits: list[Wait], lines: dict[int, Dumped], context: Context) -> Finding:
@@ -265,25 +297,37 @@ def _silent(ranks: list[int], waits: list[Wait], lines: dict[int, Dumped], conte
     few = len(ranks) <= max(1, total * MINORITY) or len(nodes) == 1
     if not few:
         return finding(
-            "job.hang", {"job": context.job_name},
+            "job.hang",
+            {"job": context.job_name},
             f"{len(ranks)} ranks have no dump: that is missing data, not a missing rank. Those that have one wait for them.",
-            evidence=_lines([], lines, waits), next_steps=("Collect the other ranks' dumps and inspect all together.",),
-        )  # fmt: skip
+            evidence=_lines([], lines, waits),
+            next_steps=("Collect the other ranks' dumps and inspect all together.",),
+        )
     whole = len(nodes) == 1 and len(ranks) > 1 and set(ranks) == set(context.ranks_on(next(iter(nodes))))
     return finding(
-        "node.lost" if whole else "job.hang", _subject(ranks, context),
+        "node.lost" if whole else "job.hang",
+        _subject(ranks, context),
         f"{_names(ranks).capitalize()} left no dump, and all others wait for it: killed or frozen, for a killed rank never dumps.",
-        evidence=_lines([], lines, waits), culprit="node", response="restart", layers=("communication",), next_steps=("See whether its process and host live.",),
-    )  # fmt: skip
+        evidence=_lines([], lines, waits),
+        culprit="node",
+        response="restart",
+        layers=("communication",),
+        next_steps=("See whether its process and host live.",),
+    )
 
 
 def _stuck(odd: list[int], waits: list[Wait], lines: dict[int, Dumped], context: Context) -> Finding:
     first = next(one for one in waits if one.odd)
     return finding(
-        "job.hang", _subject(odd, context),
-        f"All ranks called {first.op} {first.seq} of group {first.group}, but {_names(odd)} did not start or finish it on the GPU: what runs before it there does not end.",
-        evidence=_lines(odd, lines, waits), culprit="gpu", response="restart", next_steps=_NEXT,
-    )  # fmt: skip
+        "job.hang",
+        _subject(odd, context),
+        f"All ranks called {first.op} {first.seq} of group {first.group}, but {_names(odd)} did not start or finish it on the "
+        f"GPU: what runs before it there does not end.",
+        evidence=_lines(odd, lines, waits),
+        culprit="gpu",
+        response="restart",
+        next_steps=_NEXT,
+    )
 
 
 def _desync(one: Wait, lines: dict[int, Dumped], context: Context) -> Finding:
@@ -295,11 +339,14 @@ def _desync(one: Wait, lines: dict[int, Dumped], context: Context) -> Finding:
     odd = min(kinds.values(), key=len) if len(kinds) > 1 else []
     alone = len(odd) == 1 and len(one.waiting) > 2
     return finding(
-        "job.desync", context.rank_subject(odd[0]) if alone else {"job": context.job_name},
-        f"At number {one.seq} of group {one.group} the ranks called different {one.mismatch}: the program's order differs between ranks.",
-        evidence=_lines(odd if alone else list(one.waiting[:4]), lines, [one]), response="page",
+        "job.desync",
+        context.rank_subject(odd[0]) if alone else {"job": context.job_name},
+        f"At number {one.seq} of group {one.group} the ranks called different {one.mismatch}: the program's order differs "
+        f"between ranks.",
+        evidence=_lines(odd if alone else list(one.waiting[:4]), lines, [one]),
+        response="page",
         next_steps=("Look for branches that depend on the rank or on data around that call.",),
-    )  # fmt: skip
+    )
 
 
 def _inside(waits: list[Wait], lines: dict[int, Dumped], context: Context) -> Finding:
@@ -307,11 +354,18 @@ def _inside(waits: list[Wait], lines: dict[int, Dumped], context: Context) -> Fi
     cycle = all(one.absent for one in waits)
     if cycle and len(waits) > 1:
         return finding(
-            "job.desync", {"job": context.job_name}, "Groups wait for each other in a circle: ranks call their groups in different orders.",
-            evidence=_lines([], lines, waits), response="page",
-        )  # fmt: skip
+            "job.desync",
+            {"job": context.job_name},
+            "Groups wait for each other in a circle: ranks call their groups in different orders.",
+            evidence=_lines([], lines, waits),
+            response="page",
+        )
     return finding(
-        "job.hang", {"job": context.job_name},
-        f"All ranks of group {first.group} joined {first.op} {first.seq} with equal sizes, and it does not end: transport between them or a GPU, no rank is late.",
-        evidence=_lines([], lines, waits), response="restart", next_steps=("Look at the ports of these nodes and for NCCL WARN lines.",),
-    )  # fmt: skip
+        "job.hang",
+        {"job": context.job_name},
+        f"All ranks of group {first.group} joined {first.op} {first.seq} with equal sizes, and it does not end: transport "
+        f"between them or a GPU, no rank is late.",
+        evidence=_lines([], lines, waits),
+        response="restart",
+        next_steps=("Look at the ports of these nodes and for NCCL WARN lines.",),
+    )

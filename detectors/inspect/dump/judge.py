@@ -32,7 +32,9 @@ def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
     for source in sources:
         head = source.head.decode("utf-8", "replace").lstrip()
         if source.head[:1] == b"\x80":
-            flights.append(Dumped(make_dump(read_pickle(source.read(DUMP_BYTES_MAX), source.name), _rank(source), source.name), 1, source.file))
+            flights.append(
+                Dumped(make_dump(read_pickle(source.read(DUMP_BYTES_MAX), source.name), _rank(source), source.name), 1, source.file)
+            )
         elif is_ras(head):
             found += judge_ras(parse_ras(source.read(DUMP_BYTES_MAX).decode("utf-8", "replace")), context, source.file)
         elif head[:1] in ("{", "["):
@@ -50,7 +52,10 @@ def _flights(source: Source) -> list[Dumped]:
     text = source.read(DUMP_BYTES_MAX).decode("utf-8", "replace")
     raw = read_json(text, source.name)
     rank = _rank(source)
-    return [Dumped(make_dump(one, rank if len(raw) == 1 else None, source.name), number, source.file) for number, one in enumerate(raw, 1)]
+    return [
+        Dumped(make_dump(one, rank if len(raw) == 1 else None, source.name), number, source.file)
+        for number, one in enumerate(raw, 1)
+    ]
 
 
 def _rank(source: Source) -> int | None:

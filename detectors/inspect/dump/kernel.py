@@ -12,11 +12,15 @@ from outrider.parsers.stacks import KernelSection
 
 _HUNG: Final = re.compile(r"task (?P<name>\S{1,64}?):(?P<pid>\d{1,9}) blocked for more than (?P<seconds>\d{1,9}) seconds")
 _STORAGE: Final = re.compile(
-    r"\b(?:nfs\d?_\w+|rpc_\w+|\w*lustre\w*|ll_\w+|osc_\w+|cl_\w+|ptlrpc_\w+|ceph_\w+|gpfs\w*|mmfs\w*|beegfs\w*|wekafs\w*|fuse_\w+|ext4_\w+|xfs_\w+|jbd2_\w+|"
+    r"\b(?:nfs\d?_\w+|rpc_\w+|\w*lustre\w*|ll_\w+|osc_\w+|cl_\w+|ptlrpc_\w+|ceph_\w+|gpfs\w*|mmfs\w*|beegfs\w*|wekafs\w*|"
+    r"fuse_\w+|ext4_\w+|xfs_\w+|jbd2_\w+|"
     r"btrfs_\w+|nvme_\w+|blk_\w+|io_schedule|folio_wait\w*|wait_on_page\w*|vfs_fsync\w*|writeback\w*)\b"
-    r"|\[(?:nfs\w*|sunrpc|lustre|lov|osc|ceph|fuse|xfs|ext4|nvme\w*|mmfslinux)\]|not responding, (?:still trying|timed out)|LustreError|I/O error"
+    r"|\[(?:nfs\w*|sunrpc|lustre|lov|osc|ceph|fuse|xfs|ext4|nvme\w*|mmfslinux)\]|not responding, (?:still trying|timed out)|"
+    r"LustreError|I/O error"
 )
-_DRIVER: Final = re.compile(r"\[nvidia\w*\]|\b(?:_?nv\d{3,8}rm|nvidia_\w+|os_acquire_\w+|uvm_\w+|rm_ioctl|nvkms_\w+|_nv0\d+rm)\b|NVRM:")
+_DRIVER: Final = re.compile(
+    r"\[nvidia\w*\]|\b(?:_?nv\d{3,8}rm|nvidia_\w+|os_acquire_\w+|uvm_\w+|rm_ioctl|nvkms_\w+|_nv0\d+rm)\b|NVRM:"
+)
 _SERVER: Final = re.compile(r"(?:nfs: )?server (?P<server>[\w.:-]{1,120}) not responding")
 _LINES: Final = 8
 
@@ -38,11 +42,18 @@ class KernelWords:
 
     def hardware(self, context: Context) -> list[Finding]:
         """Xids and the like in the kernel text, judged as a kernel log; blocked tasks alone are judged with the stacks."""
-        if not any("NVRM: Xid" in text or "Machine check" in text or "fallen off" in text or "mlx5_core" in text for _, text in self.section.lines):
+        if not any(
+            "NVRM: Xid" in text or "Machine check" in text or "fallen off" in text or "mlx5_core" in text
+            for _, text in self.section.lines
+        ):
             return []
         source = KernelLines([(number, None, text) for number, text in self.section.lines])
         found = judge_of("kmsg")([source], replace(context, node=self.section.node or context.node))  # type: ignore[list-item]
-        return [source.moved(one) for one in found if one.height >= 2 and one.culprit in ("gpu", "node", "link", "nic") and not one.fault.startswith(("storage", "job"))]
+        return [
+            source.moved(one)
+            for one in found
+            if one.height >= 2 and one.culprit in ("gpu", "node", "link", "nic") and not one.fault.startswith(("storage", "job"))
+        ]
 
 
 def kernel_words(section: KernelSection) -> KernelWords:

@@ -5,7 +5,16 @@ from typing import Final
 from detectors.inspect.context import Context
 
 #: Seconds for phases that the site gave no limit: evaluation and snapshots take minutes, a compilation up to half an hour.
-DEFAULT_LIMITS: Final = {"eval": 1800.0, "checkpoint": 1800.0, "compile": 1800.0, "init": 1800.0, "data": 600.0, "train": 300.0, "idle": 86400.0, "end": 1800.0}
+DEFAULT_LIMITS: Final = {
+    "eval": 1800.0,
+    "checkpoint": 1800.0,
+    "compile": 1800.0,
+    "init": 1800.0,
+    "data": 600.0,
+    "train": 300.0,
+    "idle": 86400.0,
+    "end": 1800.0,
+}
 
 
 def limit_of(context: Context) -> float | None:

@@ -21,9 +21,16 @@ def judge_ras(polls: list[RasPoll], context: Context, file: str | None) -> list[
     if last.failed:
         one = last.failed[0]
         return [
-            finding("job.rank_exit", _subject(one, context), f"NCCL reports an error at this rank: {one.text}.", evidence=_lines(last.failed, file), culprit="none",
-                    repair="investigate", layers=("communication",))
-        ]  # fmt: skip
+            finding(
+                "job.rank_exit",
+                _subject(one, context),
+                f"NCCL reports an error at this rank: {one.text}.",
+                evidence=_lines(last.failed, file),
+                culprit="none",
+                repair="investigate",
+                layers=("communication",),
+            )
+        ]
     return _lagging(polls, context, file)
 
 
@@ -33,11 +40,17 @@ def _gone(gone: list[RasRank], dead: bool, context: Context, file: str | None) -
     everything = len(nodes) == 1 and len(gone) > 1
     what = "dead (unreachable for RAS)" if dead else "missing"
     return finding(
-        "node.lost" if everything else "job.rank_exit", {key: value for key, value in subject.items() if not everything or key not in ("rank", "gpu", "process")},
-        f"{len(gone)} process{'es are' if len(gone) > 1 else ' is'} {what}: the others wait for {'them' if len(gone) > 1 else 'it'}.",
-        evidence=_lines(gone, file), culprit="node", repair="investigate", response="restart" if dead else "page", layers=("communication",),
+        "node.lost" if everything else "job.rank_exit",
+        {key: value for key, value in subject.items() if not everything or key not in ("rank", "gpu", "process")},
+        f"{len(gone)} process{'es are' if len(gone) > 1 else ' is'} {what}: the others wait for "
+        f"{'them' if len(gone) > 1 else 'it'}.",
+        evidence=_lines(gone, file),
+        culprit="node",
+        repair="investigate",
+        response="restart" if dead else "page",
+        layers=("communication",),
         next_steps=("See whether that host answers.",),
-    )  # fmt: skip
+    )
 
 
 def _lagging(polls: list[RasPoll], context: Context, file: str | None) -> list[Finding]:
@@ -47,28 +60,39 @@ def _lagging(polls: list[RasPoll], context: Context, file: str | None) -> list[F
         return []
     before = polls[-2] if len(polls) > 1 else None
     same = [
-        one for (comm, name), one in behind.items()
-        if before is not None and any(_name(old) == name and old.count == one.count for old in before.lagging.get(comm, []))
+        one
+        for (comm, name), one in behind.items()
+        if before is not None
+        and any(_name(old) == name and old.count == one.count for old in before.lagging.get(comm, []))
         and before.front.get(comm) == last.front.get(comm)
-    ]  # fmt: skip
+    ]
     if same:
         ranks = Counter(_name(one) for one in same)
         one = same[0]
         alone = len(ranks) == 1
         return [
             finding(
-                "job.hang", _subject(one, context) if alone else {"job": context.job_name},
-                f"{'One rank lags' if alone else f'{len(ranks)} ranks lag'} behind the others by the same count in two polls: it does not come.",
-                evidence=_lines(same, file), culprit="node" if alone else "none", response="restart", layers=("communication",),
+                "job.hang",
+                _subject(one, context) if alone else {"job": context.job_name},
+                f"{'One rank lags' if alone else f'{len(ranks)} ranks lag'} behind the others by the same count in two polls: "
+                f"it does not come.",
+                evidence=_lines(same, file),
+                culprit="node" if alone else "none",
+                response="restart",
+                layers=("communication",),
             )
-        ]  # fmt: skip
+        ]
     one = next(iter(behind.values()))
     return [
         finding(
-            "job.straggler", _subject(one, context), "Ranks differ in launched operations in one poll; healthy jobs do that for a moment. Poll again after 10 s.",
-            evidence=_lines(list(behind.values()), file), response="watch", layers=("communication",),
+            "job.straggler",
+            _subject(one, context),
+            "Ranks differ in launched operations in one poll; healthy jobs do that for a moment. Poll again after 10 s.",
+            evidence=_lines(list(behind.values()), file),
+            response="watch",
+            layers=("communication",),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _name(one: RasRank) -> Any:

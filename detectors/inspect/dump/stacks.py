@@ -37,7 +37,9 @@ class Seen:
         main = self.process.main
         inner = f"{main.frames[0].function} ({main.frames[0].file})" if main and main.frames else "no frames"
         state = f" state {self.process.state}" if self.process.state else ""
-        return EvidenceLine(line=self.process.line, text=f"{self.node or '?'} rank {self.rank}{state}: {self.activity}, in {inner}", file=self.file)
+        return EvidenceLine(
+            line=self.process.line, text=f"{self.node or '?'} rank {self.rank}{state}: {self.activity}, in {inner}", file=self.file
+        )
 
 
 def judge_stacks(dump: StackDump, context: Context, files: dict[int, str | None]) -> list[Finding]:
@@ -78,7 +80,11 @@ def _subject(some: list[Seen], context: Context, *, gpu: bool = False) -> dict[s
     first = some[0]
     known = context.rank_subject(first.rank) if first.rank is not None else {"job": context.job_name}
     nodes = {one.node for one in some}
-    subject: dict[str, Any] = {"job": context.job_name, "node": first.node if len(nodes) == 1 else None, "rank": first.rank if len(nodes) == 1 else None}
+    subject: dict[str, Any] = {
+        "job": context.job_name,
+        "node": first.node if len(nodes) == 1 else None,
+        "rank": first.rank if len(nodes) == 1 else None,
+    }
     if gpu or len(some) == 1:
         subject["gpu"] = known.get("gpu")
     return subject
@@ -103,22 +109,28 @@ def _early(seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -
         return []
     return [
         finding(
-            "storage.hang", _subject(blocked, context),
-            f"Tasks are blocked in the kernel, but the phase {context.phase} ({context.phase_elapsed_s:.0f} s) is within its limit of {limit_of(context):.0f} s.",
-            evidence=[one.evidence() for one in blocked], response="watch", state="open",
+            "storage.hang",
+            _subject(blocked, context),
+            f"Tasks are blocked in the kernel, but the phase {context.phase} ({context.phase_elapsed_s:.0f} s) is within its "
+            f"limit of {limit_of(context):.0f} s.",
+            evidence=[one.evidence() for one in blocked],
+            response="watch",
+            state="open",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _driver(gpu: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
     first = gpu[0]
     words = kernel.get(first.node or "")
     return finding(
-        "gpu.driver_hang", _subject(gpu, context, gpu=True),
+        "gpu.driver_hang",
+        _subject(gpu, context, gpu=True),
         f"Rank {first.rank} is stuck inside the GPU driver (state {first.process.state or '?'}); the others wait for it.",
-        evidence=[one.evidence() for one in gpu] + (words.evidence() if words else []), layers=("application", "hardware") if words else ("application",),
+        evidence=[one.evidence() for one in gpu] + (words.evidence() if words else []),
+        layers=("application", "hardware") if words else ("application",),
         next_steps=("Read the kernel log around that task.", "A process in state D cannot be killed: the node needs a reboot."),
-    )  # fmt: skip
+    )
 
 
 def _storage(storage: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
@@ -131,18 +143,29 @@ def _storage(storage: list[Seen], seen: list[Seen], kernel: dict[str, KernelWord
     fatal = any(one.blocked for one in blocked)
     if len(nodes) == 1 and everybody > 1:
         return finding(
-            "storage.hang", _subject(blocked, context) | mount,
-            f"Only {next(iter(nodes))} is stuck in storage (rank {blocked[0].rank}{', state D' if fatal else ''}), no other node reports it: its own storage client, not the"
+            "storage.hang",
+            _subject(blocked, context) | mount,
+            f"Only {next(iter(nodes))} is stuck in storage (rank {blocked[0].rank}{', state D' if fatal else ''}), no other "
+            f"node reports it: its own storage client, not the"
             " file server. The others wait for it in a collective.",
-            evidence=lines, culprit="node", response="restart", repair="reboot_node" if fatal else "investigate", layers=("application", "hardware") if kernel else ("application",),
+            evidence=lines,
+            culprit="node",
+            response="restart",
+            repair="reboot_node" if fatal else "investigate",
+            layers=("application", "hardware") if kernel else ("application",),
             next_steps=("State D cannot be killed: fence the node and reboot it.", "Check that other nodes reach the same mount."),
-        )  # fmt: skip
+        )
     return finding(
-        "storage.hang", {"job": context.job_name} | mount | ({"node": next(iter(nodes))} if len(nodes) == 1 else {}),
-        f"{len(blocked)} ranks on {len(nodes)} node{'s' * (len(nodes) != 1)} stand in storage operations: what they share is the file system, not a node.",
-        evidence=lines, culprit="storage", response="page", layers=("application", "hardware") if kernel else ("application",),
+        "storage.hang",
+        {"job": context.job_name} | mount | ({"node": next(iter(nodes))} if len(nodes) == 1 else {}),
+        f"{len(blocked)} ranks on {len(nodes)} node{'s' * (len(nodes) != 1)} stand in storage operations: what they share is "
+        f"the file system, not a node.",
+        evidence=lines,
+        culprit="storage",
+        response="page",
+        layers=("application", "hardware") if kernel else ("application",),
         next_steps=("Look at the file server and its network first; draining nodes changes nothing.",),
-    )  # fmt: skip
+    )
 
 
 def _odd(seen: list[Seen], waiting: list[Seen], others: list[Seen]) -> list[Seen]:
@@ -188,16 +211,26 @@ def _odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], 
     if holder := gil_holder(first.process):
         frame = holder.frames[0] if holder.frames else None
         return finding(
-            "job.hang", _subject(odd, context), f"Rank {first.rank}: thread {holder.name!r} holds the GIL{f' in {frame.function} ({frame.file})' if frame else ''}, so its main thread"
+            "job.hang",
+            _subject(odd, context),
+            f"Rank {first.rank}: thread {holder.name!r} holds the "
+            f"GIL{f' in {frame.function} ({frame.file})' if frame else ''}, so its main thread"
             " cannot join the collective; the others wait.",
-            evidence=[one.evidence() for one in odd], culprit="app", response="restart", repair="fix_app",
-        )  # fmt: skip
+            evidence=[one.evidence() for one in odd],
+            culprit="app",
+            response="restart",
+            repair="fix_app",
+        )
     if first.process.state in ("T", "Z"):
         what = "is stopped (a debugger or SIGSTOP)" if first.process.state == "T" else "is dead and not yet reaped"
         return finding(
-            "job.hang" if first.process.state == "T" else "job.rank_exit", _subject(odd, context), f"Rank {first.rank} {what}; the others wait for it.",
-            evidence=[one.evidence() for one in odd], culprit="app", response="restart",
-        )  # fmt: skip
+            "job.hang" if first.process.state == "T" else "job.rank_exit",
+            _subject(odd, context),
+            f"Rank {first.rank} {what}; the others wait for it.",
+            evidence=[one.evidence() for one in odd],
+            culprit="app",
+            response="restart",
+        )
     fault, culprit, response, repair, meaning = _MEANING[first.activity]
     nodes = {one.node for one in odd}
     known: Any = {"culprit": culprit, "response": response, "repair": repair}
@@ -207,9 +240,12 @@ def _odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], 
     where = f" in {first.frame.function} ({first.frame.file})" if first.frame else ""
     words = kernel.get(first.node or "")
     return finding(
-        fault, _subject(odd, context), f"{who} {meaning}{where} while the other {len(seen) - len(odd)} wait: the odd one out.",
-        evidence=[one.evidence() for one in odd[:10]] + (words.evidence() if words else []), **known,
-    )  # fmt: skip
+        fault,
+        _subject(odd, context),
+        f"{who} {meaning}{where} while the other {len(seen) - len(odd)} wait: the odd one out.",
+        evidence=[one.evidence() for one in odd[:10]] + (words.evidence() if words else []),
+        **known,
+    )
 
 
 def _alone(one: Seen, kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
@@ -218,13 +254,24 @@ def _alone(one: Seen, kernel: dict[str, KernelWords], context: Context) -> list[
     if one.blocked and (words is None or words.hung):
         fault = "gpu.driver_hang" if one.activity == "gpu" or (words and words.driver) else "storage.hang"
         return [
-            finding(fault, _subject([one], context), "The process is in an uninterruptible wait (state D).", evidence=[one.evidence(), *(words.evidence() if words else [])],
-                    culprit="node" if fault == "storage.hang" else "gpu", response="restart" if words else "page")
-        ]  # fmt: skip
+            finding(
+                fault,
+                _subject([one], context),
+                "The process is in an uninterruptible wait (state D).",
+                evidence=[one.evidence(), *(words.evidence() if words else [])],
+                culprit="node" if fault == "storage.hang" else "gpu",
+                response="restart" if words else "page",
+            )
+        ]
     return [
-        finding("job.hang", _subject([one], context), f"One stack only: this process is in {one.activity}. Without the other ranks' stacks nobody is the odd one.",
-                evidence=[one.evidence()], response="watch")
-    ]  # fmt: skip
+        finding(
+            "job.hang",
+            _subject([one], context),
+            f"One stack only: this process is in {one.activity}. Without the other ranks' stacks nobody is the odd one.",
+            evidence=[one.evidence()],
+            response="watch",
+        )
+    ]
 
 
 def _kernel_only(kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
@@ -233,7 +280,15 @@ def _kernel_only(kernel: dict[str, KernelWords], context: Context) -> list[Findi
         return []
     node, words = next(iter(hung.items()))
     fault = "gpu.driver_hang" if words.driver else "storage.hang"
-    return [finding(fault, {"node": node or None, "job": context.job_name}, "The kernel reports tasks that are blocked.", evidence=words.evidence(), culprit="gpu" if words.driver else "node")]
+    return [
+        finding(
+            fault,
+            {"node": node or None, "job": context.job_name},
+            "The kernel reports tasks that are blocked.",
+            evidence=words.evidence(),
+            culprit="gpu" if words.driver else "node",
+        )
+    ]
 
 
 def _together(seen: list[Seen], waiting: list[Seen], kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
@@ -246,13 +301,21 @@ def _together(seen: list[Seen], waiting: list[Seen], kernel: dict[str, KernelWor
     if len(waiting) == len(seen):
         return [
             finding(
-                "job.hang", {"job": context.job_name}, "All ranks wait in the same collective and nobody is missing: transport or a GPU, not a rank's program.",
-                evidence=lines, response="restart", next_steps=("Get flight records and look for NCCL WARN lines and port counters.",),
+                "job.hang",
+                {"job": context.job_name},
+                "All ranks wait in the same collective and nobody is missing: transport or a GPU, not a rank's program.",
+                evidence=lines,
+                response="restart",
+                next_steps=("Get flight records and look for NCCL WARN lines and port counters.",),
             )
-        ]  # fmt: skip
+        ]
     common, count = Counter(one.activity for one in seen).most_common(1)[0]
     limit = limit_of(context)
-    late = f" for {context.phase_elapsed_s:.0f} s, over the limit of {limit:.0f} s" if limit is not None and context.phase_elapsed_s is not None else ""
+    late = (
+        f" for {context.phase_elapsed_s:.0f} s, over the limit of {limit:.0f} s"
+        if limit is not None and context.phase_elapsed_s is not None
+        else ""
+    )
     if common in ("data", "storage") and count > len(seen) * 0.5:
         some = [one for one in seen if one.activity == common]
         if len({one.node for one in some}) > 1 or common == "storage":
@@ -260,18 +323,32 @@ def _together(seen: list[Seen], waiting: list[Seen], kernel: dict[str, KernelWor
     known = common in ("eval", "compile", "gc", "debugger")
     return [
         finding(
-            "job.hang", {"job": context.job_name}, f"{count} of {len(seen)} ranks are in {common}{late}.", evidence=lines, culprit="app" if known else "none",
-            response="page" if late else "watch", repair="fix_app" if known else "investigate",
+            "job.hang",
+            {"job": context.job_name},
+            f"{count} of {len(seen)} ranks are in {common}{late}.",
+            evidence=lines,
+            culprit="app" if known else "none",
+            response="page" if late else "watch",
+            repair="fix_app" if known else "investigate",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _missing(missing: list[int], lines: list[EvidenceLine], context: Context) -> Finding:
     nodes = {context.ranks[rank][0] for rank in missing}
-    subject = context.rank_subject(missing[0]) if len(missing) == 1 else {"job": context.job_name, "node": nodes.copy().pop() if len(nodes) == 1 else None, "rank": missing[0]}
+    subject = (
+        context.rank_subject(missing[0])
+        if len(missing) == 1
+        else {"job": context.job_name, "node": nodes.copy().pop() if len(nodes) == 1 else None, "rank": missing[0]}
+    )
     whole = len(nodes) == 1 and set(missing) == set(context.ranks_on(next(iter(nodes))))
     return finding(
-        "node.lost" if whole and len(missing) > 1 else "job.rank_exit", subject,
-        f"{'Rank' if len(missing) == 1 else 'Ranks'} {', '.join(map(str, missing[:8]))} gave no stack while all others wait: gone, or not to be reached.",
-        evidence=lines, culprit="node", response="restart", repair="investigate",
-    )  # fmt: skip
+        "node.lost" if whole and len(missing) > 1 else "job.rank_exit",
+        subject,
+        f"{'Rank' if len(missing) == 1 else 'Ranks'} {', '.join(map(str, missing[:8]))} gave no stack while all others wait: "
+        f"gone, or not to be reached.",
+        evidence=lines,
+        culprit="node",
+        response="restart",
+        repair="investigate",
+    )

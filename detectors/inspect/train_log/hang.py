@@ -6,20 +6,41 @@ from typing import Any, Final
 from detectors.inspect.context import Context
 from detectors.inspect.findings import EvidenceLine, Finding, finding
 from detectors.inspect.train_log.story import Episode, Story, Told
+from outrider.catalogue import Culprit, Repair
 
 #: More suspects than this share of the ranks are no odd ones.
 SUSPECTS_SHARE_MAX: Final = 0.34
 #: What a rank's own lines say about why it did not come: words -> (fault, culprit, repair, why). First that fits.
-_WHY: Final = (
-    (("loader", "batch", "dataset", "shard", "prefetch", "sample", "tokeniz"), "job.dataloader_stall", "data", "fix_data", "its data loader does not deliver"),
-    (("checkpoint", "saving", "snapshot", "fsync", "writing"), "storage.hang", "storage", "fix_storage", "it is still writing a snapshot"),
+_WHY: Final[tuple[tuple[tuple[str, ...], str, Culprit, Repair, str], ...]] = (
+    (
+        ("loader", "batch", "dataset", "shard", "prefetch", "sample", "tokeniz"),
+        "job.dataloader_stall",
+        "data",
+        "fix_data",
+        "its data loader does not deliver",
+    ),
+    (
+        ("checkpoint", "saving", "snapshot", "fsync", "writing"),
+        "storage.hang",
+        "storage",
+        "fix_storage",
+        "it is still writing a snapshot",
+    ),
     (("nfs", "lustre", "mount", "read timed out", "i/o"), "storage.hang", "storage", "fix_storage", "its storage does not answer"),
     (("compil", "inductor", "triton", "autotun"), "job.hang", "app", "fix_app", "it is still compiling"),
     (("evaluat", "validat", "generat"), "job.hang", "app", "fix_app", "it is in another part of the program"),
     (("cuda", "driver", "nvml", "gpu "), "gpu.driver_hang", "gpu", "reboot_node", "its GPU or driver does not answer"),
     (("garbage", " gc "), "job.hang", "app", "fix_app", "it collects garbage"),
-)  # fmt: skip
-_TIMEOUTS: Final = ("watchdog_timeout", "watchdog_status", "dump_signal", "desync_timeout", "watchdog_blocking_wait", "gloo_timeout", "barrier_timeout")
+)
+_TIMEOUTS: Final = (
+    "watchdog_timeout",
+    "watchdog_status",
+    "dump_signal",
+    "desync_timeout",
+    "watchdog_blocking_wait",
+    "gloo_timeout",
+    "barrier_timeout",
+)
 
 
 def judge_hang(episode: Episode, story: Story, context: Context) -> Finding | None:
@@ -124,11 +145,23 @@ def _mismatch(episode: Episode, waits: list[Told], context: Context) -> Finding 
             ranks = sorted({one.record.rank for one in odd if one.record.rank is not None})
             subject = context.rank_subject(ranks[0]) if len(ranks) == 1 else {"job": context.job_name}
             lines = [one.evidence() for group in kinds.values() for one in group[:2]]
-            return finding("job.desync", subject, f"At collective {seq} the ranks called different operations or sizes: the program's order differs.", evidence=lines, response="page")
+            return finding(
+                "job.desync",
+                subject,
+                f"At collective {seq} the ranks called different operations or sizes: the program's order differs.",
+                evidence=lines,
+                response="page",
+            )
     if said:
         rank = next((one.record.rank for one in said if one.record.rank is not None), None)
         subject = context.rank_subject(rank) if rank is not None else {"job": context.job_name}
-        return finding("job.desync", subject, "Ranks called different collectives: the program's order differs.", evidence=[one.evidence() for one in said], response="page")
+        return finding(
+            "job.desync",
+            subject,
+            "Ranks called different collectives: the program's order differs.",
+            evidence=[one.evidence() for one in said],
+            response="page",
+        )
     return None
 
 
@@ -136,10 +169,16 @@ def _nobody(waits: list[Told], evidence: list[EvidenceLine], context: Context) -
     operations = Counter(one.data["op"] for one in waits if one.data.get("op"))
     inside = f" in {operations.most_common(1)[0][0]}" if operations else ""
     return finding(
-        "job.hang", {"job": context.job_name},
-        f"Ranks waited{inside} until the time-out, and none is seen to be behind: all joined, so transport or a GPU, or the odd rank's log is missing.",
-        evidence=evidence, next_steps=("Fetch the flight-recorder dumps of all ranks and inspect them together.", "Look for the rank whose log ends first."),
-    )  # fmt: skip
+        "job.hang",
+        {"job": context.job_name},
+        f"Ranks waited{inside} until the time-out, and none is seen to be behind: all joined, so transport or a GPU, or the "
+        f"odd rank's log is missing.",
+        evidence=evidence,
+        next_steps=(
+            "Fetch the flight-recorder dumps of all ranks and inspect them together.",
+            "Look for the rank whose log ends first.",
+        ),
+    )
 
 
 def _blame(suspects: list[int], how: str, evidence: list[EvidenceLine], said: list[Told], context: Context) -> Finding:
@@ -156,11 +195,22 @@ def _blame(suspects: list[int], how: str, evidence: list[EvidenceLine], said: li
         for words, fault, culprit, repair, why in _WHY:
             if any(word in text for word in words):
                 return finding(
-                    fault, subject, f"{who} held up the collective ({how}): {why}. The ranks that printed the time-out only waited.",
-                    evidence=lines, culprit=culprit, response="restart", repair=repair, layers=("communication", "application"),
-                )  # fmt: skip
+                    fault,
+                    subject,
+                    f"{who} held up the collective ({how}): {why}. The ranks that printed the time-out only waited.",
+                    evidence=lines,
+                    culprit=culprit,
+                    response="restart",
+                    repair=repair,
+                    layers=("communication", "application"),
+                )
     return finding(
-        "job.hang", subject, f"{who} held up the collective ({how}); why is not in this log: its host or its code, not the network.",
-        evidence=lines, culprit="node", response="restart", layers=("communication",),
+        "job.hang",
+        subject,
+        f"{who} held up the collective ({how}); why is not in this log: its host or its code, not the network.",
+        evidence=lines,
+        culprit="node",
+        response="restart",
+        layers=("communication",),
         next_steps=("Take that rank's stack (py-spy) and its host's kernel log.",),
-    )  # fmt: skip
+    )

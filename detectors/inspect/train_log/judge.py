@@ -1,6 +1,7 @@
 """Judges a training log: one finding an incident, whatever number of ranks tells of it.
 
-For each episode of trouble, in this order: was the stop asked for; does the kernel name a broken part; did the library survive it; does
+For each episode of trouble, in this order: was the stop asked for; does the kernel name a broken part; did the library survive
+it; does
 a rank name a cause; did a collective wait for an odd rank; did the transport break. Numbers (loss, NaN) are judged beside it.
 """
 
@@ -22,7 +23,9 @@ from detectors.inspect.train_log.story import PLANS, Episode, Story, Told, read_
 
 #: A cause on the node that others complain about may be printed so much later than their complaints.
 LATE_SECONDS: Final = 120.0
-_WAITS: Final = frozenset({"watchdog_timeout", "watchdog_status", "watchdog_blocking_wait", "desync_timeout", "gloo_timeout", "barrier_timeout"})
+_WAITS: Final = frozenset(
+    {"watchdog_timeout", "watchdog_status", "watchdog_blocking_wait", "desync_timeout", "gloo_timeout", "barrier_timeout"}
+)
 _HARD_NETWORK: Final = frozenset({"ib_completion", "peer_closed", "peer_reset", "gloo_closed"})
 #: Tells a stall from a slow batch when nothing else is wrong: seconds that a loader keeps its job waiting.
 STALL_SECONDS: Final = 120.0
@@ -66,7 +69,14 @@ def _is_trouble(one: Told) -> bool:
         return False
     if one.what == "ib_async":
         return "active" not in str(one.data.get("event"))
-    return one.what not in ("stepd_terminated", "launcher_end", "elastic_restart", "elastic_membership", "elastic_root", "elastic_closing")
+    return one.what not in (
+        "stepd_terminated",
+        "launcher_end",
+        "elastic_restart",
+        "elastic_membership",
+        "elastic_root",
+        "elastic_closing",
+    )
 
 
 def _survived(episode: Episode, trouble: list[Told], story: Story, context: Context) -> Finding | None:
@@ -80,7 +90,10 @@ def _survived(episode: Episode, trouble: list[Told], story: Story, context: Cont
     told = judge_cause(first_cause(causes), episode, story, context)
     worth_a_page = told.fault in ("storage.full", "job.snapshot_failed")
     return replace(
-        told, response="page" if worth_a_page else "watch", state="resolved", explanation=f"{told.explanation} The job went on all the same."
+        told,
+        response="page" if worth_a_page else "watch",
+        state="resolved",
+        explanation=f"{told.explanation} The job went on all the same.",
     )
 
 
@@ -126,9 +139,12 @@ def _with_victims(broken: Finding, trouble: list[Told], context: Context) -> Fin
         subject.setdefault("job", context.job_name)
     lines = broken.evidence + tuple(one.evidence() for one in trouble[:6])
     return replace(
-        broken, subject=subject, evidence=lines, layers=tuple(dict.fromkeys((*broken.layers, "application"))),
+        broken,
+        subject=subject,
+        evidence=lines,
+        layers=tuple(dict.fromkeys((*broken.layers, "application"))),
         explanation=f"{broken.explanation} What the ranks print follows from it.",
-    )  # fmt: skip
+    )
 
 
 def _stall(episode: Episode, story: Story, context: Context) -> Finding | None:
@@ -141,24 +157,48 @@ def _stall(episode: Episode, story: Story, context: Context) -> Finding | None:
     nodes = {context.ranks[rank][0] for rank in ranks if rank in context.ranks}
     several = len(ranks) > 1 and len(nodes) != 1
     return finding(
-        "job.dataloader_stall", subject, "Data do not arrive" + (" on several nodes: what they share is the storage." if several else " at this rank."),
-        evidence=[one.evidence() for one in stalls], culprit="storage" if several else "data", repair="fix_storage" if several else "fix_data",
-    )  # fmt: skip
+        "job.dataloader_stall",
+        subject,
+        "Data do not arrive" + (" on several nodes: what they share is the storage." if several else " at this rank."),
+        evidence=[one.evidence() for one in stalls],
+        culprit="storage" if several else "data",
+        repair="fix_storage" if several else "fix_data",
+    )
 
 
 def _teardown_only(trouble: list[Told], context: Context) -> Finding | None:
     """Only consequences are in the log."""
-    fatal = [one for one in trouble if one.what in ("teardown", "nccl_error", "store_lost", "store_unreachable", "init_store_error", "exception", "monitor_timeout", "abort")]
+    fatal = [
+        one
+        for one in trouble
+        if one.what
+        in (
+            "teardown",
+            "nccl_error",
+            "store_lost",
+            "store_unreachable",
+            "init_store_error",
+            "exception",
+            "monitor_timeout",
+            "abort",
+        )
+    ]
     if not fatal:
         return None
     first = fatal[0]
     store = first.what in ("store_lost", "store_unreachable", "init_store_error", "store_timeout")
     return finding(
-        "job.rank_exit", {"job": context.job_name},
-        "The job broke down, but only consequences are in this log" + (": the first line says that the store's host (rank 0) is gone." if store else "."),
-        evidence=[one.evidence() for one in fatal[:8]], culprit="none", repair="investigate", layers=("communication",), decisive=False,
+        "job.rank_exit",
+        {"job": context.job_name},
+        "The job broke down, but only consequences are in this log"
+        + (": the first line says that the store's host (rank 0) is gone." if store else "."),
+        evidence=[one.evidence() for one in fatal[:8]],
+        culprit="none",
+        repair="investigate",
+        layers=("communication",),
+        decisive=False,
         next_steps=("Get the logs of the other ranks, the earliest first.",),
-    )  # fmt: skip
+    )
 
 
 def _without_echo(found: list[Finding], numeric: list[Finding]) -> list[Finding]:

@@ -11,7 +11,16 @@ from outrider.parsers.nccl import IB_STATUS
 
 #: Step time this many times the usual after a recovery means that the speed did not come back.
 SLOWER_RATIO: Final = 1.15
-KINDS: Final = ("ib_completion", "ib_async", "ib_call", "peer_closed", "peer_reset", "peer_connect", "gloo_closed", "local_peer_died")
+KINDS: Final = (
+    "ib_completion",
+    "ib_async",
+    "ib_call",
+    "peer_closed",
+    "peer_reset",
+    "peer_connect",
+    "gloo_closed",
+    "local_peer_died",
+)
 _NEXT: Final = (
     "Look at both ends of the link: port state, symbol and link-error counters, module temperature.",
     "Reseat or swap cable and module before a part of the machine.",
@@ -37,7 +46,11 @@ def complaints(episode: Episode, story: Story, context: Context) -> list[Complai
     for one in episode.of("ib_completion", "peer_closed", "peer_reset", "peer_connect", "ib_call", "gloo_closed"):
         peer, gid = one.data.get("peer"), one.data.get("remote_gid")
         part = next((part for part in context.inventory if gid and part.gid and _same_gid(part.gid, gid)), None)
-        remote = (part.node if part else None) or (story.node_at(peer, context) if peer else None) or (peer.partition("<")[0] if peer else None)
+        remote = (
+            (part.node if part else None)
+            or (story.node_at(peer, context) if peer else None)
+            or (peer.partition("<")[0] if peer else None)
+        )
         nic = one.data.get("nic") or _local_nic(one, context)
         found.append(Complaint(one, one.record.node, nic, remote, part.nic if part else None, gid, one.data.get("status")))
     return found
@@ -62,18 +75,28 @@ def judge_recovered(episode: Episode, story: Story, context: Context) -> list[Fi
     slower = story.numbers.slower()
     degraded = slower is not None and slower >= SLOWER_RATIO
     place = _local_place(serious, context)
-    speed = f" Steps last {slower:.2f} times as long since." if degraded and slower else " Steps are as fast as before." if slower else ""
+    speed = (
+        f" Steps last {slower:.2f} times as long since."
+        if degraded and slower
+        else " Steps are as fast as before."
+        if slower
+        else ""
+    )
     down = [one for one in events if _is_bad_event(one)]
     up = [one for one in events if one.what == "ib_async" and "active" in str(one.data.get("event"))]
     return [
         finding(
-            "link.errors", place | {"job": context.job_name},
-            "A transport error was survived: the library went on over what is left." + speed + " A restart would cost more than it saves.",
-            evidence=[one.evidence() for one in events], culprit="link",
+            "link.errors",
+            place | {"job": context.job_name},
+            "A transport error was survived: the library went on over what is left." + speed + " A restart would cost more "
+            "than it saves.",
+            evidence=[one.evidence() for one in events],
+            culprit="link",
             response="page" if degraded or not (up or slower) or (down and not up) else "watch",
-            state="open" if degraded or (down and not up) else "resolved", next_steps=_NEXT,
+            state="open" if degraded or (down and not up) else "resolved",
+            next_steps=_NEXT,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _is_bad_event(one: Told) -> bool:
@@ -94,7 +117,9 @@ def _local_place(events: list[Told], context: Context) -> dict[str, Any]:
 def judge_network(episode: Episode, story: Story, context: Context) -> Finding | None:
     """The transport broke the job: which end? None: nobody complains about the transport itself."""
     said = complaints(episode, story, context)
-    hard = [one for one in said if one.status is not None and IB_STATUS.get(one.status) and IB_STATUS[one.status].blame != "secondary"]
+    hard = [
+        one for one in said if one.status is not None and IB_STATUS.get(one.status) and IB_STATUS[one.status].blame != "secondary"
+    ]
     events = [one for one in episode.of("ib_async") if _is_bad_event(one)]
     code = [one for one in hard if one.status is not None and IB_STATUS[one.status].blame == "code"]
     if code and len(code) == len(hard):
@@ -103,17 +128,23 @@ def judge_network(episode: Episode, story: Story, context: Context) -> Finding |
         return _by_counting(hard, events, context)
     mismatch = episode.of("code_mismatch")
     if mismatch:
-        return finding("job.desync", {"job": context.job_name}, "Two ranks called different operations or sizes.", evidence=[one.evidence() for one in mismatch])
+        return finding(
+            "job.desync",
+            {"job": context.job_name},
+            "Two ranks called different operations or sizes.",
+            evidence=[one.evidence() for one in mismatch],
+        )
     return _lost_peer(said, story, context)
 
 
 def _code_bug(lines: list[Complaint], context: Context) -> Finding:
     status = IB_STATUS[lines[0].status or 0]
     return finding(
-        "job.app_error", {"job": context.job_name, "node": lines[0].local},
+        "job.app_error",
+        {"job": context.job_name, "node": lines[0].local},
         f"{status.name}: {status.meaning}. That is a bug in memory registration or in the program, not a broken link.",
         evidence=[one.told.evidence() for one in lines],
-    )  # fmt: skip
+    )
 
 
 def _by_counting(hard: list[Complaint], events: list[Told], context: Context) -> Finding:
@@ -126,29 +157,49 @@ def _by_counting(hard: list[Complaint], events: list[Told], context: Context) ->
     if stalled and len(stalled) * 2 > len(hard) and remotes:
         return _stalled_peer(remotes.most_common(1)[0][0], evidence, context)
     if leaf := _common_leaf(hard, context):
-        return finding("switch.down", {"switch": leaf, "job": context.job_name}, f"Ports of several nodes behind {leaf} fail together: the switch.", evidence=evidence)
+        return finding(
+            "switch.down",
+            {"switch": leaf, "job": context.job_name},
+            f"Ports of several nodes behind {leaf} fail together: the switch.",
+            evidence=evidence,
+        )
     complainers = {one.local for one in hard}
     if ports:
         (node, nic), _ = ports.most_common(1)[0]
         port = next((one.data.get("port") for one in events if one.data.get("nic") == nic), None)
-        return _nic({"node": node, "nic": nic, "port": port}, "Its own port reported an error before the transport gave up.", evidence, context)
+        return _nic(
+            {"node": node, "nic": nic, "port": port},
+            "Its own port reported an error before the transport gave up.",
+            evidence,
+            context,
+        )
     peer, votes = remotes.most_common(1)[0] if remotes else (None, 0)
     if peer and len(complainers) >= 2 and votes * 3 >= 2 * len(hard):
         return _blamed_peer(peer, [one for one in hard if one.remote == peer], evidence, context)
     (node, nic), count = locals_.most_common(1)[0]
     if len(remotes) >= 2 and count * 3 >= 2 * len(hard):
-        return _nic({"node": node, "nic": nic}, f"It cannot reach {len(remotes)} different peers, while others can.", evidence, context)
+        return _nic(
+            {"node": node, "nic": nic}, f"It cannot reach {len(remotes)} different peers, while others can.", evidence, context
+        )
     return _nic(
-        {"node": node, "nic": nic}, f"No acknowledgement from {peer or 'its peer'}: the path between the two is broken; one line cannot tell which end.",
-        evidence, context, fault="link.errors",
-    )  # fmt: skip
+        {"node": node, "nic": nic},
+        f"No acknowledgement from {peer or 'its peer'}: the path between the two is broken; one line cannot tell which end.",
+        evidence,
+        context,
+        fault="link.errors",
+    )
 
 
 def _nic(place: dict[str, Any], why: str, evidence: Any, context: Context, fault: str = "nic.down") -> Finding:
     return finding(
-        fault, {key: value for key, value in place.items() if value is not None} | {"job": context.job_name}, f"The job lost its transport. {why}",
-        evidence=evidence, response="restart", repair="check_link", next_steps=_NEXT,
-    )  # fmt: skip
+        fault,
+        {key: value for key, value in place.items() if value is not None} | {"job": context.job_name},
+        f"The job lost its transport. {why}",
+        evidence=evidence,
+        response="restart",
+        repair="check_link",
+        next_steps=_NEXT,
+    )
 
 
 def _blamed_peer(peer: str, lines: list[Complaint], evidence: Any, context: Context) -> Finding:
@@ -159,19 +210,30 @@ def _blamed_peer(peer: str, lines: list[Complaint], evidence: Any, context: Cont
     who = len({one.local for one in lines})
     if len(nics) == 1 and len(named) == 1 and len(lines) >= 2:
         return finding(
-            "nic.down", subject | {"nic": named.pop()}, f"{who} nodes lost one device of {peer}: its port or cable.", evidence=evidence, next_steps=_NEXT
+            "nic.down",
+            subject | {"nic": named.pop()},
+            f"{who} nodes lost one device of {peer}: its port or cable.",
+            evidence=evidence,
+            next_steps=_NEXT,
         )
     return finding(
-        "node.lost", subject, f"{who} nodes got no acknowledgement from {peer} any more: that host, not the complainers.", evidence=evidence,
-        layers=("communication",), next_steps=(f"Look at {peer}: power, console, kernel log.",),
-    )  # fmt: skip
+        "node.lost",
+        subject,
+        f"{who} nodes got no acknowledgement from {peer} any more: that host, not the complainers.",
+        evidence=evidence,
+        layers=("communication",),
+        next_steps=(f"Look at {peer}: power, console, kernel log.",),
+    )
 
 
 def _stalled_peer(peer: str, evidence: Any, context: Context) -> Finding:
     return finding(
-        "node.hung", {"node": None if _is_address(peer) else peer, "job": context.job_name},
-        f"{peer} answers but posts no buffers (receiver not ready): its host or GPU stands still.", evidence=evidence, layers=("communication",),
-    )  # fmt: skip
+        "node.hung",
+        {"node": None if _is_address(peer) else peer, "job": context.job_name},
+        f"{peer} answers but posts no buffers (receiver not ready): its host or GPU stands still.",
+        evidence=evidence,
+        layers=("communication",),
+    )
 
 
 def _common_leaf(hard: list[Complaint], context: Context) -> str | None:
@@ -195,11 +257,16 @@ def _lost_peer(said: list[Complaint], story: Story, context: Context) -> Finding
     assert peer is not None
     named = None if _is_address(peer) else peer
     return finding(
-        "node.lost" if named or len(votes) == 1 else "job.rank_exit", {"node": named, "job": context.job_name},
-        f"The connection to {peer} was lost first, by {len({one.local for one in closed})} complainers; what happened there is not in this log.",
-        evidence=[one.told.evidence() for one in closed], culprit="node" if named or len(votes) == 1 else "none", layers=("communication",),
-        repair="investigate", next_steps=(f"Read the log and the kernel log of {peer}: it went first.",),
-    )  # fmt: skip
+        "node.lost" if named or len(votes) == 1 else "job.rank_exit",
+        {"node": named, "job": context.job_name},
+        f"The connection to {peer} was lost first, by {len({one.local for one in closed})} complainers; what happened there "
+        f"is not in this log.",
+        evidence=[one.told.evidence() for one in closed],
+        culprit="node" if named or len(votes) == 1 else "none",
+        layers=("communication",),
+        repair="investigate",
+        next_steps=(f"Read the log and the kernel log of {peer}: it went first.",),
+    )
 
 
 def _is_address(text: str) -> bool:

@@ -1,7 +1,8 @@
 """Watches the numbers of step lines as they pass: NaN, fields that vanish, jumps, a loss that stands still, slower steps.
 
 One `Series` for each rank that prints (most jobs print from one). Nothing is kept but small windows, so a log may have any length.
-Thresholds are about form, not about a model: they were chosen so that the 42 public runs of MLPerf's Llama-3.1-405B have no finding.
+Thresholds are about form, not about a model: they were chosen so that the 42 public runs of MLPerf's Llama-3.1-405B have no
+finding.
 """
 
 import math
@@ -133,7 +134,13 @@ class Numbers:
         key = record.rank if record.rank in self.series or len(self.series) < SERIES_MAX else None
         one = self.series.setdefault(key, Series())
         data, mark = record.data, Mark(line, file, record.data.get("step"), record.text, wall)
-        if one.last is not None and mark.step is not None and one.last.step is not None and mark.step < one.last.step and not one.after_resume:
+        if (
+            one.last is not None
+            and mark.step is not None
+            and one.last.step is not None
+            and mark.step < one.last.step
+            and not one.after_resume
+        ):
             one.after_resume = "step went back"
         one.lines += 1
         one.total = data.get("total", one.total)

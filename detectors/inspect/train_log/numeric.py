@@ -54,44 +54,69 @@ def _reruns(story: Story, context: Context) -> list[Finding]:
         place = _place(next(one for one in verdicts if one.data["verdict"] == "correct"), story, context)
         return [
             finding(
-                "job.loss_nan", _job(context) | {"rank": place.get("rank")}, evidence=lines, response="page",
-                explanation="The unexpected result is the same on another GPU: the hardware computes right. The program or its data makes the NaN.",
+                "job.loss_nan",
+                _job(context) | {"rank": place.get("rank")},
+                evidence=lines,
+                response="page",
+                explanation="The unexpected result is the same on another GPU: the hardware computes right. The program or "
+                "its data makes the NaN.",
                 next_steps=_POISONED,
             )
-        ]  # fmt: skip
+        ]
     transient = _transient(verdicts, story, context)
     if transient:
         return _judge_transient(transient, lines, context)
     place = _place(verdicts[0], story, context)
     return [
         finding(
-            "job.loss_nan", _job(context) | {"rank": place.get("rank")}, evidence=lines, response="page", repair="investigate",
-            explanation="The unexpected result repeats on the same GPU. Only a rerun on another GPU tells a bad device from program or data.",
+            "job.loss_nan",
+            _job(context) | {"rank": place.get("rank")},
+            evidence=lines,
+            response="page",
+            repair="investigate",
+            explanation="The unexpected result repeats on the same GPU. Only a rerun on another GPU tells a bad device from "
+            "program or data.",
             next_steps=("Resume from the snapshot with this rank on another GPU; keep the node out of other jobs until then.",),
         )
-    ]  # fmt: skip
+    ]
 
 
-def _judge_transient(transient: dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]], lines: list[EvidenceLine], context: Context) -> list[Finding]:
+def _judge_transient(
+    transient: dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]], lines: list[EvidenceLine], context: Context
+) -> list[Finding]:
     place, steps = max(transient.values(), key=lambda value: len(value[1]))
     if len(steps) >= REPEATS_TO_DRAIN:
         return [
             _sdc(
-                place, lines,
-                f"{len(steps)} times a repeated step gave another answer on this one GPU, with the same data and code: wrong arithmetic, not bad data.",
+                place,
+                lines,
+                f"{len(steps)} times a repeated step gave another answer on this one GPU, with the same data and code: wrong "
+                f"arithmetic, not bad data.",
                 "drain",
             )
-        ]  # fmt: skip
+        ]
     if len(transient) >= DEVICES_TO_BLAME_CODE:
         return [
             finding(
-                "job.loss_nan", _job(context), evidence=lines, response="page", repair="investigate",
-                explanation=f"Results that do not repeat on {len(transient)} GPUs, once each: the common factor is the program (a race, an uninitialised"
+                "job.loss_nan",
+                _job(context),
+                evidence=lines,
+                response="page",
+                repair="investigate",
+                explanation=f"Results that do not repeat on {len(transient)} GPUs, once each: the common factor is the "
+                f"program (a race, an uninitialised"
                 " buffer), not one device.",
                 next_steps=_POISONED,
             )
-        ]  # fmt: skip
-    return [_sdc(place, lines, "One result that did not repeat on the same GPU. Once proves nothing; a second one on this GPU would.", "watch")]
+        ]
+    return [
+        _sdc(
+            place,
+            lines,
+            "One result that did not repeat on the same GPU. Once proves nothing; a second one on this GPU would.",
+            "watch",
+        )
+    ]
 
 
 def _transient(verdicts: list[Told], story: Story, context: Context) -> dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]]:
@@ -125,9 +150,16 @@ def _place(one: Told | None, story: Story, context: Context) -> dict[str, Any]:
 
 def _sdc(place: dict[str, Any], lines: list[EvidenceLine], explanation: str, response: Any) -> Finding:
     return finding(
-        "gpu.sdc", place, explanation, evidence=lines, response=response,
-        next_steps=("Move the job off this GPU at its next boundary.", "Run the vendor's diagnostics (long level) and a matrix-multiply check on it."),
-    )  # fmt: skip
+        "gpu.sdc",
+        place,
+        explanation,
+        evidence=lines,
+        response=response,
+        next_steps=(
+            "Move the job off this GPU at its next boundary.",
+            "Run the vendor's diagnostics (long level) and a matrix-multiply check on it.",
+        ),
+    )
 
 
 def _mismatch(lines: list[Told], context: Context) -> list[Finding]:
@@ -135,8 +167,23 @@ def _mismatch(lines: list[Told], context: Context) -> list[Finding]:
     ranks = {one.record.rank for one in lines if one.record.rank is not None}
     evidence = [one.evidence() for one in lines]
     if len(ranks) == 1:
-        return [_sdc(context.rank_subject(ranks.pop()), evidence, "One rank's weights differ from those of its replicas: a device that computes wrong.", "drain")]
-    return [finding("gpu.sdc", _job(context), "Replicas that should hold equal weights differ; which one is wrong is not told.", evidence=evidence, response="page")]
+        return [
+            _sdc(
+                context.rank_subject(ranks.pop()),
+                evidence,
+                "One rank's weights differ from those of its replicas: a device that computes wrong.",
+                "drain",
+            )
+        ]
+    return [
+        finding(
+            "gpu.sdc",
+            _job(context),
+            "Replicas that should hold equal weights differ; which one is wrong is not told.",
+            evidence=evidence,
+            response="page",
+        )
+    ]
 
 
 # --- NaN and what looks like it -------------------------------------------------------------------------------------------
@@ -152,26 +199,38 @@ def _nan(story: Story, context: Context) -> list[Finding]:
     worst = max((bad or zero).values(), key=lambda one: one.bad_run)
     lasting = any(one.bad_run >= 2 or (one.bad_run >= 1 and one.lines <= 3) for one in bad.values()) or bool(zero)
     last_bad = any(one.bad_run for one in bad.values()) or bool(zero)
-    reasons = ", ".join(text for text, _ in sum((one.bad_reasons for one in bad.values()), type(worst.bad_reasons)()).most_common(3))
+    reasons = ", ".join(
+        text for text, _ in sum((one.bad_reasons for one in bad.values()), type(worst.bad_reasons)()).most_common(3)
+    )
     reasons = reasons or "the loss is exactly 0"
-    evidence = [one.evidence() for one in spoken[:4]] + [mark.evidence() for mark in ([worst.first_bad] if worst.first_bad else []) + list(worst.texts)]
+    evidence = [one.evidence() for one in spoken[:4]] + [
+        mark.evidence() for mark in ([worst.first_bad] if worst.first_bad else []) + list(worst.texts)
+    ]
     subject = _job(context) | _only_rank(bad or zero, series, context)
     where = f" first at step {worst.first_bad.step}" if worst.first_bad and worst.first_bad.step is not None else ""
     if not last_bad and max(one.bad_run_longest for one in bad.values()) < 3:
         return [
             finding(
-                "job.loss_nan", subject, f"A step was not finite ({reasons},{where}), and the next ones are: it healed.", evidence=evidence,
-                response="watch", state="resolved",
+                "job.loss_nan",
+                subject,
+                f"A step was not finite ({reasons},{where}), and the next ones are: it healed.",
+                evidence=evidence,
+                response="watch",
+                state="resolved",
             )
-        ]  # fmt: skip
+        ]
     return [
         finding(
-            "job.loss_nan", subject,
-            f"The numbers are not finite any more: {reasons},{where}{'' if lasting else ' (so far one line)'}. Whether program, data or a GPU began it is"
+            "job.loss_nan",
+            subject,
+            f"The numbers are not finite any more: {reasons},{where}{'' if lasting else ' (so far one line)'}. Whether "
+            f"program, data or a GPU began it is"
             " not told, so no node is drained.",
-            evidence=_unique(evidence), response="page", next_steps=_POISONED,
+            evidence=_unique(evidence),
+            response="page",
+            next_steps=_POISONED,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _turned_zero(one: Series) -> bool:
@@ -186,10 +245,15 @@ def _spoken(lines: list[Told], story: Story, context: Context) -> Finding:
     healthy_after = any(one.last and one.last.line > lines[-1].line and not one.bad_run for one in story.numbers.series.values())
     subject = context.rank_subject(ranks[0]) if len(ranks) == 1 else _job(context)
     return finding(
-        "job.loss_nan", subject, "A rank reports values that are not finite." + (" They come with the data." if on_data else ""),
-        evidence=[one.evidence() for one in lines], culprit="data" if on_data else "app", repair="fix_data" if on_data else "fix_app",
-        response="watch" if healthy_after else "page", next_steps=_POISONED,
-    )  # fmt: skip
+        "job.loss_nan",
+        subject,
+        "A rank reports values that are not finite." + (" They come with the data." if on_data else ""),
+        evidence=[one.evidence() for one in lines],
+        culprit="data" if on_data else "app",
+        repair="fix_data" if on_data else "fix_app",
+        response="watch" if healthy_after else "page",
+        next_steps=_POISONED,
+    )
 
 
 def _only_rank(bad: dict[int | None, Series], series: dict[int | None, Series], context: Context) -> dict[str, Any]:
@@ -221,21 +285,28 @@ def _resume(story: Story, context: Context) -> list[Finding]:
     if one.high_after_resume and one.high_run >= 1:
         return [
             finding(
-                "job.resume_mismatch", _job(context),
-                f"After a resume the loss is {one.high_value:.4g} where it was {one.normal_value:.4g}: what was loaded is not what was saved.",
+                "job.resume_mismatch",
+                _job(context),
+                f"After a resume the loss is {one.high_value:.4g} where it was {one.normal_value:.4g}: what was loaded is not "
+                f"what was saved.",
                 evidence=[told.evidence() for told in fresh] + ([one.first_high.evidence()] if one.first_high else []),
-                next_steps=("Stop: the run trains from a wrong state.", "Compare step, learning rate and data cursor with those of the snapshot."),
+                next_steps=(
+                    "Stop: the run trains from a wrong state.",
+                    "Compare step, learning rate and data cursor with those of the snapshot.",
+                ),
             )
-        ]  # fmt: skip
+        ]
     if one.zero_lr_run >= 3 and not (one.total and one.last and one.last.step and one.last.step >= 0.98 * one.total):
         return [
             finding(
-                "job.resume_mismatch" if story.life else "job.loss_stagnant", _job(context),
-                f"The learning rate is exactly 0 for {one.zero_lr_run} lines, and the schedule is not at its end: nothing is learnt.",
+                "job.resume_mismatch" if story.life else "job.loss_stagnant",
+                _job(context),
+                f"The learning rate is exactly 0 for {one.zero_lr_run} lines, and the schedule is not at its end: nothing is "
+                f"learnt.",
                 evidence=[mark.evidence() for mark in one.texts],
                 next_steps=("Check the scheduler's state and total steps that were loaded.",),
             )
-        ]  # fmt: skip
+        ]
     return []
 
 
@@ -247,15 +318,26 @@ def _jump(story: Story, context: Context) -> list[Finding]:
     text = f"The loss jumped from {one.normal_value:.4g} to {one.high_value:.4g} at step {one.first_high.step}"
     if one.high_run >= DIVERGED_LINES:
         return [
-            finding("job.loss_spike", _job(context), f"{text} and does not come back.", evidence=evidence, response="page", next_steps=_POISONED)
+            finding(
+                "job.loss_spike",
+                _job(context),
+                f"{text} and does not come back.",
+                evidence=evidence,
+                response="page",
+                next_steps=_POISONED,
+            )
         ]
     came_back = one.high_run == 0
     return [
         finding(
-            "job.loss_spike", _job(context), f"{text}{' and came back by itself' if came_back else '; the log ends there'}.", evidence=evidence,
-            response="watch", state="resolved" if came_back else "open",
+            "job.loss_spike",
+            _job(context),
+            f"{text}{' and came back by itself' if came_back else '; the log ends there'}.",
+            evidence=evidence,
+            response="watch",
+            state="resolved" if came_back else "open",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _stagnant(story: Story, context: Context) -> list[Finding]:
@@ -267,12 +349,14 @@ def _stagnant(story: Story, context: Context) -> list[Finding]:
         return []
     return [
         finding(
-            "job.loss_stagnant", _job(context),
-            f"The loss is {one.equal_longest_value:.6g} again and again ({max(one.equal_run_longest, len(one.losses) if flat else 0)} lines): nothing is learnt.",
+            "job.loss_stagnant",
+            _job(context),
+            f"The loss is {one.equal_longest_value:.6g} again and again "
+            f"({max(one.equal_run_longest, len(one.losses) if flat else 0)} lines): nothing is learnt.",
             evidence=[one.equal_longest_first.evidence(), *(mark.evidence() for mark in one.texts)],
             next_steps=("Check learning rate, gradient norm and that the data moves on.",),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _scaling(story: Story, context: Context) -> list[Finding]:
@@ -284,7 +368,11 @@ def _scaling(story: Story, context: Context) -> list[Finding]:
     evidence = [one.evidence() for one in story.numeric if one.what in ("overflow", "scale_minimum")][-6:]
     return [
         finding(
-            "job.loss_nan", _job(context), f"Steps are skipped without end ({longest} in a row): gradients overflow at every loss scale.",
-            evidence=evidence or [mark.evidence() for one in numbers.series.values() for mark in one.texts], response="page", next_steps=_POISONED,
+            "job.loss_nan",
+            _job(context),
+            f"Steps are skipped without end ({longest} in a row): gradients overflow at every loss scale.",
+            evidence=evidence or [mark.evidence() for one in numbers.series.values() for mark in one.texts],
+            response="page",
+            next_steps=_POISONED,
         )
-    ]  # fmt: skip
+    ]

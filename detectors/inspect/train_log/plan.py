@@ -1,17 +1,21 @@
 """Was the end asked for? A time limit, a cancel, a preemption, a finished training: what breaks after that is teardown."""
 
+from itertools import pairwise
 from typing import Any, Final
 
 from detectors.inspect.context import Context
 from detectors.inspect.findings import Finding, finding
 from detectors.inspect.train_log.story import PLANS, Episode, Story, Told
 
-#: Clocks of two machines, and lines that were printed late, differ by so much: what is this little older than the order to stop is its effect.
+#: Clocks of two machines, and lines that were printed late, differ by so much: what is this little older than the order to
+#: stop is its effect.
 SLACK_SECONDS: Final = 2.0
 #: Notices that somebody may also send because a job is already broken: a cause that follows at once still counts.
 _WEAK: Final = frozenset({"signal_received", "done", "reclaim"})
 #: What breaks without being told to: no order to stop makes these.
-HARD: Final = frozenset({"cuda_oom", "host_oom", "slurm_oom", "pod_oom", "cuda_error", "device_assert", "nan_local", "bus_error", "node_failure"})
+HARD: Final = frozenset(
+    {"cuda_oom", "host_oom", "slurm_oom", "pod_oom", "cuda_error", "device_assert", "nan_local", "bus_error", "node_failure"}
+)
 #: A run without a step for this many usual gaps, and at least this long, stood still before it was stopped.
 SILENT_GAPS: Final = 20
 SILENT_SECONDS_MIN: Final = 1800.0
@@ -62,10 +66,12 @@ def judge_plan(episode: Episode, causes: list[Told], trouble: list[Told], story:
     plan = strong[0] if strong else plan
     words = _WORDS.get(str(plan.data.get("kind")), "it ended by itself" if plan.what == "done" else "it was told to stop")
     return finding(
-        "job.planned_stop", {"job": context.job_name, "node": plan.record.node if plan.data.get("level") != "STEP" else None},
+        "job.planned_stop",
+        {"job": context.job_name, "node": plan.record.node if plan.data.get("level") != "STEP" else None},
         f"The job did not fail: {words}. Errors after that are one side being ended before the other.",
-        evidence=[plan.evidence(), *(one.evidence() for one in trouble[:3])], state="resolved",
-    )  # fmt: skip
+        evidence=[plan.evidence(), *(one.evidence() for one in trouble[:3])],
+        state="resolved",
+    )
 
 
 def _is_strong(plan: Told) -> bool:
@@ -85,7 +91,7 @@ def _silent_before(plan: Told, story: Story, context: Context) -> Finding | None
     if len(walls) < 3:
         return None
     walls.sort()
-    gaps = sorted(b - a for a, b in zip(walls, walls[1:], strict=False) if b > a)
+    gaps = sorted(b - a for a, b in pairwise(walls) if b > a)
     usual = gaps[len(gaps) // 2] if gaps else 0.0
     saved = [one.own for one in story.life if one.what in ("saved", "phase_eval", "phase_checkpoint") and one.own is not None]
     silent = plan.own - max([walls[-1], *(wall for wall in saved if wall <= plan.own)])
@@ -93,6 +99,9 @@ def _silent_before(plan: Told, story: Story, context: Context) -> Finding | None
         return None
     subject: dict[str, Any] = {"job": context.job_name}
     return finding(
-        "job.hang", subject, f"The job was stopped by its scheduler, but it had made no step for {silent / 60:.0f} min before: it hung.",
-        evidence=[plan.evidence()], response="page",
-    )  # fmt: skip
+        "job.hang",
+        subject,
+        f"The job was stopped by its scheduler, but it had made no step for {silent / 60:.0f} min before: it hung.",
+        evidence=[plan.evidence()],
+        response="page",
+    )

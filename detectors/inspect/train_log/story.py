@@ -20,7 +20,16 @@ from outrider.parsers.train_log import scan
 from outrider.parsers.train_log_rule import Record
 
 #: A block without any of these has no kernel line.
-_KERNEL_WORDS: Final = ("NVRM", " kernel: ", "oom-kill", "Killed process", "blocked for more than", "mlx5_core", "mce: ", "not responding")
+_KERNEL_WORDS: Final = (
+    "NVRM",
+    " kernel: ",
+    "oom-kill",
+    "Killed process",
+    "blocked for more than",
+    "mlx5_core",
+    "mce: ",
+    "not responding",
+)
 KERNEL_LINES_MAX: Final = 20_000
 #: A collector's host tag before a kernel record: `[gn-7] [123.4] ..`, `gn-7: [123.4] ..`.
 _HOST_BEFORE: Final = re.compile(r"\[?([A-Za-z][\w.-]{0,62})\]?:? +(?=[\[<\d])")
@@ -36,12 +45,28 @@ STEPS_TO_RECOVER: Final = 2
 
 #: Kinds that are ordinary life: they open no episode of trouble.
 LIFE: Final = frozenset(
-    {"step", "saved", "resumed", "fresh_start", "attempt", "address", "phase_eval", "phase_compile", "phase_checkpoint", "done", "state"}
+    {
+        "step",
+        "saved",
+        "resumed",
+        "fresh_start",
+        "attempt",
+        "address",
+        "phase_eval",
+        "phase_compile",
+        "phase_checkpoint",
+        "done",
+        "state",
+    }
 )
 #: Kinds that the analysis of numbers takes; they open no episode either.
-NUMERIC: Final = frozenset({"rerun", "rerun_unexpected", "rerun_same_gpu", "overflow", "scale_minimum", "nan_text", "replica_mismatch"})
+NUMERIC: Final = frozenset(
+    {"rerun", "rerun_unexpected", "rerun_same_gpu", "overflow", "scale_minimum", "nan_text", "replica_mismatch"}
+)
 #: Kinds after which a rank is gone: one late step line does not prove that the job lives.
-FATAL: Final = frozenset({"teardown", "elastic_exit", "task_exit", "exception", "segfault", "nccl_error", "cuda_error", "elastic_closing"})
+FATAL: Final = frozenset(
+    {"teardown", "elastic_exit", "task_exit", "exception", "segfault", "nccl_error", "cuda_error", "elastic_closing"}
+)
 #: Kinds that say that the job was asked to stop.
 PLANS: Final = frozenset({"cancelled", "signal_received", "user_stop", "done", "reclaim"})
 
@@ -170,9 +195,17 @@ def _with_wall(record: Record, wall: float | None) -> Record:
     if wall == record.wall:
         return record
     return Record(
-        what=record.what, text=record.text, rank=record.rank, local_rank=record.local_rank, node=record.node, gpu=record.gpu,
-        pid=record.pid, wall=wall, yearless=record.yearless, data=record.data,
-    )  # fmt: skip
+        what=record.what,
+        text=record.text,
+        rank=record.rank,
+        local_rank=record.local_rank,
+        node=record.node,
+        gpu=record.gpu,
+        pid=record.pid,
+        wall=wall,
+        yearless=record.yearless,
+        data=record.data,
+    )
 
 
 class _Builder:
@@ -253,9 +286,15 @@ class _Builder:
         self._item |= one.data
         if "exitcode" in one.data:
             record = Record(
-                what="elastic_exit", text=one.record.text, rank=self._item.get("rank"), local_rank=one.record.local_rank,
-                node=self._item.get("node"), pid=one.record.pid, wall=one.record.wall, data={"exitcode": one.data["exitcode"]},
-            )  # fmt: skip
+                what="elastic_exit",
+                text=one.record.text,
+                rank=self._item.get("rank"),
+                local_rank=one.record.local_rank,
+                node=self._item.get("node"),
+                pid=one.record.pid,
+                wall=one.record.wall,
+                data={"exitcode": one.data["exitcode"]},
+            )
             self._item = {}
             self._trouble(Told(line=one.line, file=one.file, record=record, at=one.at, order=one.order))
 
