@@ -37,8 +37,30 @@ def open_process(pid: int, born: int) -> int | None:
     return descriptor
 
 
-def exit_code(descriptor: int) -> int | None:
-    """The exit code (minus the signal) of a process that has ended and was reaped, where the kernel tells; else None."""
+def exit_code(descriptor: int, pid: int, born: int) -> int | None:
+    """The exit code (minus the signal) of a process that has ended: while it is a zombie from /proc (root may), once it is
+    reaped from its pidfd (newer kernels); else None."""
+    for _ in range(3):  # it may be reaped between the two looks
+        code = _zombie_code(pid, born)
+        if code is None:
+            code = _reaped_code(descriptor)
+        if code is not None:
+            return code
+    return None
+
+
+def _zombie_code(pid: int, born: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        if fields[0] != b"Z" or int(fields[19]) != born:
+            return None
+        return os.waitstatus_to_exitcode(int(fields[49]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _reaped_code(descriptor: int) -> int | None:
     buffer = bytearray(64)
     struct.pack_into("<Q", buffer, 0, _INFO_EXIT)
     try:

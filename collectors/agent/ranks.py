@@ -176,7 +176,7 @@ class Ranks:
         self._loop.call_later(LEFT_MEMORY_SECONDS, lambda: self.table.drop(slot))
 
     def _told_by_kernel(self, rank: Rank, side: SideCell | None, descriptor: int | None) -> None:
-        code = exit_code(descriptor) if descriptor is not None else None
+        code = exit_code(descriptor, rank.pid, rank.born) if descriptor is not None else None
         data: dict[str, Any] = {**_tags(rank), "pid": rank.pid, "seen_by": "kernel"}
         if side is not None:
             data["farewell"] = side.farewell

@@ -1,0 +1,269 @@
+"""Ranks as processes: found without the SDK, their ends seen at once, and those that are stopped, stuck in the kernel or zombies.
+
+A rank is found by what its starter put into its environment (Outrider's launcher, torchrun, Slurm, Kubernetes). A pidfd tells of
+its end the moment it comes, whoever the parent is. Ranks that speak to the agent themselves are told by the agent; here only
+their state is looked at. Witnesses: `job.rank_exit`, `job.oom`, `node.hung`. Cost: a look at each new process, and a line of /proc
+for each rank every 2 s. Rights: root, to see other users' ranks. Source of the meaning: proc(5), pidfd_open(2), torchrun's and
+Slurm's manuals.
+"""
+
+import os
+import select
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+from collectors.agent.exits import exit_code, open_process
+from collectors.frame.files import list_folder, read_text
+from collectors.frame.types import Collector, News, Note, NotSupported, Outcome, Place, Readings, Sample
+from outrider.signals import Signal
+
+#: Pace of looking at known ranks, and of looking for new ones.
+STATE_SECONDS, FIND_SECONDS = 2.0, 10.0
+#: A state must last so long to be told: every process sleeps in the kernel now and then.
+LASTS_SECONDS = {"disk": 10.0, "stopped": 1.0, "zombie": 5.0}
+_STATES = {"D": "disk", "T": "stopped", "t": "stopped", "Z": "zombie", "X": "gone"}
+#: Programs that start ranks and inherit nothing from them.
+_STARTERS = frozenset(
+    {"bash", "sh", "dash", "zsh", "srun", "slurmstepd", "env", "tini", "dumb-init", "mpirun", "orted", "prterun", "sudo"}
+)
+_WANTED = frozenset(
+    {
+        "OUTRIDER_JOB", "OUTRIDER_ATTEMPT", "OUTRIDER_SLOT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID",
+        "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_RESTART_COUNT",
+        "JOB_COMPLETION_INDEX", "HOSTNAME", "KUBERNETES_SERVICE_HOST",
+    }
+)  # fmt: skip
+#: Ranks and zombies followed on one node.
+RANKS_MAX = 128
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: `born` in clock ticks since boot; `environment` only what names a rank."""
+
+    pid: int
+    parent: int
+    born: int
+    command: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A process that is a rank. `attempt` 0: not told; `gpu`: its local rank."""
+
+    job: str
+    rank: int
+    pid: int
+    born: int
+    attempt: int = 0
+    gpu: int | None = None
+    told_by: str = ""
+    oom_file: str = ""
+    oom_kills: int = 0
+
+
+def parse_stat(text: str) -> tuple[str, str, int, int] | None:
+    """(command, state letter, parent, born) from /proc/PID/stat; the command may hold blanks and brackets."""
+    try:
+        head, tail = text[: text.rindex(")")], text[text.rindex(")") + 2 :].split()
+        return head.partition("(")[2], tail[0], int(tail[1]), int(tail[19])
+    except (ValueError, IndexError):
+        return None
+
+
+def parse_environment(text: str) -> dict[str, str]:
+    """What names a rank, from /proc/PID/environ."""
+    pairs = (entry.partition("=") for entry in text.split("\0"))
+    return {name: value[:200] for name, _, value in pairs if name in _WANTED}
+
+
+def name_rank(process: Process) -> Found | None:
+    """The rank that a process says it is, or None. The surest name first."""
+    env = process.environment
+
+    def number(name: str) -> int | None:
+        text = env.get(name, "")
+        return int(text) if text.isdecimal() else None
+
+    local = number("LOCAL_RANK") if "LOCAL_RANK" in env else number("SLURM_LOCALID")
+    rank, told_by, attempt = number("RANK"), "torchrun", number("TORCHELASTIC_RESTART_COUNT")
+    job = env.get("OUTRIDER_JOB", "")
+    if job:
+        told_by, attempt = "outrider", number("OUTRIDER_ATTEMPT")
+    elif env.get("SLURM_JOB_ID"):
+        job = f"slurm-{env['SLURM_JOB_ID']}"
+        attempt = number("SLURM_RESTART_COUNT") if attempt is None else attempt
+        if rank is None:
+            rank, told_by = number("SLURM_PROCID"), "slurm"
+    elif env.get("KUBERNETES_SERVICE_HOST") and "JOB_COMPLETION_INDEX" in env:
+        job = env.get("HOSTNAME", "").rpartition("-")[0].rpartition("-")[0]
+        if rank is None:
+            rank, told_by = number("JOB_COMPLETION_INDEX"), "kubernetes"
+    elif env.get("TORCHELASTIC_RUN_ID"):
+        job = env["TORCHELASTIC_RUN_ID"]
+    if rank is None or not job:
+        return None
+    return Found(job, rank, process.pid, process.born, attempt or 0, local, told_by)
+
+
+def choose_ranks(processes: Iterable[Process]) -> list[Found]:
+    """One process a rank: the topmost with that name that is no starter. Data loaders inherit the name; they are below."""
+    by_pid = {process.pid: process for process in processes}
+    named = {pid: found for pid, process in by_pid.items() if (found := name_rank(process))}
+    chosen = []
+    for pid, found in named.items():
+        if by_pid[pid].command in _STARTERS:
+            continue
+        # torchrun itself carries Slurm's name, its workers one of their own: theirs is the surer one.
+        if found.told_by == "slurm" and any(one.told_by == "torchrun" and one.job == found.job for one in named.values()):
+            continue
+        above, same = by_pid[pid].parent, False
+        while above in by_pid and not same:
+            other = named.get(above)
+            same = (
+                other is not None and (other.job, other.rank) == (found.job, found.rank) and by_pid[above].command not in _STARTERS
+            )
+            above = by_pid[above].parent
+        if not same:
+            chosen.append(found)
+    return sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))[:RANKS_MAX]
+
+
+class Processes(Collector):
+    """See the module."""
+
+    name: ClassVar[str] = "processes"
+    interval_seconds: ClassVar[float] = STATE_SECONDS
+
+    def __init__(self, place: Place, note: Note) -> None:
+        super().__init__(place, note)
+        self._proc = Path(place.section.proc_root)
+        self._epoll = select.epoll()
+        self._known: dict[int, Process] = {}
+        self._ranks: dict[int, Found] = {}
+        self._watched: dict[int, int] = {}
+        self._news = News()
+        self._since: dict[int, tuple[str, float]] = {}
+        self._told: dict[int, str] = {}
+        self._found_at = float("-inf")
+
+    def supported(self) -> NotSupported | None:
+        return None if (self._proc / "self").exists() else NotSupported(f"{self._proc} is not there")
+
+    def fileno(self) -> int | None:
+        return self._epoll.fileno()
+
+    def told(self, news: News) -> None:
+        self._news = news
+
+    def close(self) -> None:
+        for descriptor in self._watched.values():
+            os.close(descriptor)
+        self._watched.clear()
+        self._epoll.close()
+
+    def read(self, now: float) -> Outcome:
+        signals = self._ended(now)
+        if now - self._found_at >= FIND_SECONDS:
+            self._found_at = now
+            self._find()
+        signals += self._states(now)
+        counts = Counter(state for state, _ in self._since.values())
+        samples = [
+            Sample("outrider_rank_processes", float(counts.get(state, 0)), {"state": state})
+            for state in ("running", "disk", "stopped", "zombie")
+        ]
+        return Readings(signals=signals, samples=samples)
+
+    def _find(self) -> None:
+        """Looks at processes that are new; a known one is recognised by its pid and birth."""
+        known: dict[int, Process] = {}
+        for name in list_folder(self._proc):
+            if not name.isdecimal():
+                continue
+            stat = parse_stat(read_text(self._proc / name / "stat") or "")
+            if stat is None:
+                continue
+            command, state, parent, born = stat
+            before = self._known.get(int(name))
+            # A process that has just been forked still has its starter's environment: it is read until it names a rank.
+            if before is not None and before.born == born and (before.command == command or before.environment):
+                known[before.pid] = before if before.parent == parent else replace(before, parent=parent)
+                continue
+            self.note("environment of a process", process=int(name))
+            environment = parse_environment(read_text(self._proc / name / "environ") or "") if state not in "ZX" else {}
+            known[int(name)] = Process(int(name), parent, born, command, environment)
+        self._known = known
+        for found in choose_ranks(known.values()):
+            if found.pid not in self._ranks:
+                self._watch(found)
+
+    def _watch(self, found: Found) -> None:
+        descriptor = open_process(found.pid, found.born)
+        if descriptor is None:
+            return
+        oom_file = self._oom_file(found.pid)
+        self._ranks[found.pid] = replace(found, oom_file=oom_file, oom_kills=_oom_kills(oom_file))
+        self._watched[found.pid] = descriptor
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def _ended(self, now: float) -> list[Signal]:
+        signals = []
+        ready = {descriptor for descriptor, _ in self._epoll.poll(0)}
+        for pid, descriptor in list(self._watched.items()):
+            if descriptor not in ready:
+                continue
+            found = self._ranks.pop(pid)
+            code = exit_code(descriptor, pid, found.born)
+            self._epoll.unregister(descriptor)
+            os.close(self._watched.pop(pid))
+            self._since.pop(pid, None)
+            if any(pid == rank.pid or (found.job, found.rank) == (rank.job, rank.rank) for rank in self._news.ranks):
+                continue  # the agent tells of those that speak to it
+            signals.append(self._exit(found, code, now))
+        return signals
+
+    def _exit(self, found: Found, code: int | None, now: float) -> Signal:
+        data: dict[str, object] = {"attempt": found.attempt, "seen_by": "kernel", "told_by": found.told_by}
+        if code == -9 and _oom_kills(found.oom_file) > found.oom_kills:
+            data["reason"] = "oom"
+        return self.signal(now, "process_exit", code, job=found.job, rank=found.rank, gpu=found.gpu, process=found.pid, data=data)
+
+    def _states(self, now: float) -> list[Signal]:
+        """Ranks that stand still in a way that the kernel can see, and those that run again."""
+        signals = []
+        subjects = {pid: (one.job, one.rank) for pid, one in self._ranks.items()}
+        subjects |= {rank.pid: (rank.job, rank.rank) for rank in self._news.ranks}
+        self._since = {pid: since for pid, since in self._since.items() if pid in subjects}
+        self._told = {pid: state for pid, state in self._told.items() if pid in subjects}
+        for pid, (job, rank) in subjects.items():
+            stat = parse_stat(read_text(self._proc / str(pid) / "stat") or "")
+            if stat is None:
+                self._since.pop(pid, None)
+                continue
+            state = _STATES.get(stat[1], "running")
+            before, since = self._since.get(pid, (state, now))
+            since = since if state == before else now
+            self._since[pid] = (state, since)
+            told = self._told.get(pid, "running")
+            if state != told and now - since >= LASTS_SECONDS.get(state, 0.0):
+                self._told[pid] = state
+                data = {"event": f"process_{state}", "seconds": round(now - since, 1)}
+                signals.append(self.signal(now, "kernel", job=job, rank=rank, process=pid, data=data))
+        return signals
+
+    def _oom_file(self, pid: int) -> str:
+        group = (read_text(self._proc / str(pid) / "cgroup") or "").partition("0::")[2].splitlines()
+        return f"{self.place.section.sysfs_root}/fs/cgroup{group[0]}/memory.events" if group else ""
+
+
+def _oom_kills(path: str) -> int:
+    for line in (read_text(path) or "").splitlines() if path else ():
+        name, _, number = line.partition(" ")
+        if name == "oom_kill" and number.isdecimal():
+            return int(number)
+    return 0
