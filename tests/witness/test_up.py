@@ -125,7 +125,11 @@ async def test_a_killed_rank_is_confirmed_by_all_and_the_leader_may_die(tmp_path
         found = await until(lambda: [one for one in client.get("/v1/incidents") if "confirmed" in one["times"]])
         assert [(one["fault"], one["subject"]["rank"]) for one in found] == [("job.rank_exit", 1)]
         story = client.get(f"/v1/incidents/{found[0]['incident']}")
-        assert {row["type"] for row in story["actions"]} == {"job.snapshot.requested", "job.restart.requested"}
+        assert {row["type"] for row in story["actions"]} == {
+            "incident.confirmed",
+            "job.snapshot.requested",
+            "job.restart.requested",
+        }
         # The leader is killed: another one leads, knows the job and the incident, and the fence has not gone back.
         leader = status["leader"]
         assert up.pid is not None
