@@ -34,6 +34,11 @@ class _Machine:
         if signal.kind in ("xid", "sxid"):
             self.events.add(signal, line, order)
             return
+        event = signal.data.get("event")
+        if event == "boot" and (self.events.events or self.told):
+            self.events.begin_boot()
+        elif event == "gpu_identity":
+            self.events.seen_after_boot.add(str(signal.pci))
         key = f"{signal.kind} {signal.data.get('event')} {signal.pci or signal.nic or signal.server}"
         seen = self.counts.get(key, 0)
         if len(self.counts) < _KEPT:
@@ -63,7 +68,8 @@ def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
                 machine = machines.setdefault(key, _Machine(XidEvents(codes)))
                 machine.see(signal, EvidenceLine(line=at, text=raw.strip(), file=source.file), order)
             number += text.count("\n")
-    return [one for name, machine in machines.items() for one in _judge_machine(context.node or name, machine, context)]
+    alone = context.node if len(machines) == 1 else None  # the site's name for it; the log may use another
+    return [one for name, machine in machines.items() for one in _judge_machine(alone or name, machine, context)]
 
 
 def _judge_machine(node: str | None, machine: _Machine, context: Context) -> list[Finding]:

@@ -65,9 +65,10 @@ def _hardware(
     lost = list(dict.fromkeys(event.unit for event in one.roots if event.reading.fault == fault))
     shared = len(lost) > 1 and fault in ("gpu.fallen_off_bus", "gpu.gsp_hang", "gpu.driver_hang", "gpu.missing")
     culprit: Culprit = "node" if shared else FAULTS[fault].culprit
-    state: State = "resolved" if one.recovered else "open"
-    response = "watch" if one.recovered and RESPONSES.index(one.response) > 1 else soften(one.response, context)
-    repair: Repair = "none" if one.recovered else one.repair
+    healed = one.recovered or _booted_well(one, events)
+    state: State = "resolved" if healed else "open"
+    response = "watch" if healed and RESPONSES.index(one.response) > 1 else soften(one.response, context)
+    repair: Repair = "none" if healed else one.repair
     decisive = any(event.reading.decisive for event in one.roots)
     ordered = sorted((*one.roots, *one.verdicts, *one.followers), key=lambda event: event.order)
     return finding(
@@ -83,6 +84,13 @@ def _hardware(
         state=state,
         next_steps=FAULTS[fault].first_commands,
     )
+
+
+def _booted_well(one: XidIncident, events: XidEvents) -> bool:
+    """Whether a boot after the incident has cured it: the GPUs were reset, and a lost one is seen again."""
+    if one.first.boot >= events.boot or one.fault == "gpu.row_remap_failed":
+        return False
+    return one.fault != "gpu.fallen_off_bus" or all(unit in events.seen_after_boot for unit in one.units)
 
 
 def _belongs(signal: Signal, one: XidIncident) -> bool:
@@ -102,7 +110,7 @@ def _explain(one: XidIncident, cause: XidEvent, lost: list[str | None], shared: 
     kind = "SXid" if cause.signal.kind == "sxid" else "Xid"
     without = cause.signal.data.get("form") == "no_xid"
     name = "The driver lost the GPU (as Xid 79, told without an Xid)" if without else f"{kind} {cause.number}"
-    parts = [f"{name}: {cause.reading.code.meaning[0].lower() + cause.reading.code.meaning[1:]}." if not without else f"{name}."]
+    parts = [f"{name}." if without else f"{name}: {_inside(cause.reading.code.meaning)}."]
     if cause.reading.note:
         parts.append(f"Here {cause.reading.note}.")
     if shared:
@@ -115,13 +123,20 @@ def _explain(one: XidIncident, cause: XidEvent, lost: list[str | None], shared: 
         parts.append(f"{asked[-1].reading.note[0].upper()}{asked[-1].reading.note[1:]} (Xid 154).")
     if one.recovered:
         parts.append("The driver's last word (Xid 154) says that it recovered.")
+    elif _booted_well(one, events):
+        parts.append("The machine was booted since, and the error did not come back.")
     others = sorted({(e.number, e.unit) for e in one.roots if e.number != cause.number or e.unit != cause.unit}, key=str)
     if others and not shared:
         parts.append(f"With it: {', '.join(f'Xid {number} on {unit}' for number, unit in others[:6])}.")
     if one.followers:
         told = sorted({event.number for event in one.followers})
-        parts.append(f"{len(one.followers)} lines (Xid {', '.join(map(str, told))}) only followed.")
+        parts.append(f"Xid {', '.join(map(str, told))} ({len(one.followers)} line{'s' * (len(one.followers) > 1)}) only followed.")
     return " ".join(parts)
+
+
+def _inside(text: str) -> str:
+    """A sentence's text inside another: its first letter is small, unless it is a name's."""
+    return text if text[1:2].isupper() or text[:2] in ("A ", "I ") else text[:1].lower() + text[1:]
 
 
 def _evidence(cause: XidEvent, ordered: list[XidEvent], joined: list[EvidenceLine]) -> list[EvidenceLine]:
@@ -147,11 +162,13 @@ def _unseen(node: str | None, one: XidIncident, context: Context, events: XidEve
     event = one.followers[0]
     root = Signal(t=event.t, kind="xid", pci=event.signal.pci, value=one.unseen_root)
     reading = read_code(root, events.codes)
-    response = max((reading.response, "page"), key=RESPONSES.index)
+    # a Nonfatal link error takes no channel away: where channels were taken away for one, it was fatal
+    link_error: Response = "restart" if 144 <= one.unseen_root <= 150 else "page"
+    response = max((reading.response, link_error), key=RESPONSES.index)
     return finding(
         reading.fault,
         subject_of(node, event, context),
-        f"Xid 45 says that Xid {one.unseen_root} caused it ({reading.code.meaning.lower()}); that line itself is not in the log.",
+        f"Xid 45 says that Xid {one.unseen_root} caused it ({_inside(reading.code.meaning)}); that line itself is not in the log.",
         evidence=[follower.line for follower in one.followers],
         xids=[
             XidMark(xid=one.unseen_root, pci=event.signal.pci, root=True),

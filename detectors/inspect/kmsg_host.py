@@ -136,8 +136,13 @@ def _rank_of(signal: Signal, context: Context) -> int | None:
 def _hung(node: str | None, told: Told, context: Context) -> list[Finding]:
     """Tasks that the kernel saw waiting for minutes, and file servers that do not answer: what do they wait for?"""
     groups: dict[str, Told] = {}
+    known: dict[object, str] = {}
     for (signal, line), frames in _with_frames(told, "hung_task"):
-        groups.setdefault(_waits_for(frames), []).append((signal, line))
+        what = _waits_for(frames)
+        if what == "unknown":  # the kernel tells of a task again without its stack
+            what = known.get(signal.data["pid"], what)
+        known[signal.data["pid"]] = what
+        groups.setdefault(what, []).append((signal, line))
     found = list(_servers(node, told, groups.pop("storage", []), context))
     for what, waiting in groups.items():
         names = ", ".join(dict.fromkeys(f"{s.data['name']} ({s.data['pid']})" for s, _ in waiting[:5]))
@@ -189,6 +194,7 @@ def _servers(node: str | None, told: Told, waiting: Told, context: Context) -> l
         if one[0].kind == "storage" and one[0].server:
             by_server.setdefault(one[0].server, []).append(one)
     found = []
+    by_server = {server: lines for server, lines in by_server.items() if any(not signal.data.get("ok") for signal, _ in lines)}
     silent = [server for server, lines in by_server.items() if not lines[-1][0].data.get("ok")]
     for server, lines in by_server.items():
         is_open = server in silent

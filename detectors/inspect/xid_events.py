@@ -23,6 +23,8 @@ class XidEvent:
     signal: Signal
     reading: Reading
     line: EvidenceLine
+    #: which boot of the log it belongs to, from 0
+    boot: int = 0
 
     @property
     def t(self) -> float:
@@ -56,6 +58,14 @@ class XidEvents:
     counts: dict[tuple[str, int, str | None], int] = field(default_factory=dict)
     #: Lines that were counted and not kept.
     dropped: int = 0
+    #: The boot in hand, from 0, and the GPUs that the driver greeted in it.
+    boot: int = 0
+    seen_after_boot: set[str] = field(default_factory=set)
+
+    def begin_boot(self) -> None:
+        """The machine booted: what comes is another life of its GPUs."""
+        self.boot += 1
+        self.seen_after_boot.clear()
 
     def add(self, signal: Signal, line: EvidenceLine, order: int) -> None:
         key = (signal.kind, signal.value if isinstance(signal.value, int) else -1, signal.switch or signal.pci)
@@ -67,7 +77,7 @@ class XidEvents:
         if seen >= _KEPT:
             self.dropped += 1
             return
-        self.events.append(XidEvent(order, signal, read_code(signal, self.codes), line))
+        self.events.append(XidEvent(order, signal, read_code(signal, self.codes), line, self.boot))
 
     def count(self, kind: str, number: int, unit: str | None) -> int:
         """How many lines there were, kept or not."""

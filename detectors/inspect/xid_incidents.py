@@ -28,6 +28,8 @@ PRECEDENCE: Final = (
     "gpu.fallen_off_bus", "gpu.ecc_uncontained", "gpu.row_remap_failed", "gpu.ecc_contained", "gpu.driver_hang",
     "gpu.nvlink", "gpu.gsp_hang", "gpu.missing", "gpu.ecc_corrected", "gpu.row_remap_pending", "gpu.thermal", "gpu.other",
 )  # fmt: skip
+#: Neither of these explains the others: the one whose line comes first names the incident.
+_EQUALS: Final = frozenset({"gpu.driver_hang", "gpu.nvlink", "gpu.gsp_hang"})
 
 
 @dataclass(slots=True)
@@ -37,8 +39,6 @@ class XidIncident:
     roots: list[XidEvent] = field(default_factory=list)
     followers: list[XidEvent] = field(default_factory=list)
     verdicts: list[XidEvent] = field(default_factory=list)
-    #: Lines that are no Xids but tell of the same (a failed driver start, a PCIe error, a panic).
-    related: list[tuple[int, str]] = field(default_factory=list)
     #: A 45 names a cause whose own line is not in the log.
     unseen_root: int | None = None
 
@@ -61,7 +61,13 @@ class XidIncident:
         numbers = {event.number for event in self.roots}
         if 94 in numbers and not numbers & {95, 140} and "gpu.fallen_off_bus" not in faults:
             return "gpu.row_remap_failed" if "gpu.row_remap_failed" in faults else "gpu.ecc_contained"
-        return next((fault for fault in PRECEDENCE if fault in faults), min(faults))
+        fault = next((fault for fault in PRECEDENCE if fault in faults), min(faults))
+        return self.first_of(_EQUALS).reading.fault if fault in _EQUALS else fault
+
+    def first_of(self, faults: frozenset[str]) -> XidEvent:
+        """The first cause that belongs to one of the classes; there is one."""
+        fits = (event for event in (*self.roots, *self.verdicts) if event.reading.fault in faults)
+        return min(fits, key=lambda event: event.order)
 
     @property
     def cause(self) -> XidEvent:
@@ -121,7 +127,7 @@ def _by_unit(roots: Iterable[XidEvent]) -> list[XidIncident]:
     latest: dict[str | None, XidIncident] = {}
     for event in roots:
         known = latest.get(event.unit)
-        if known and abs(event.t - known.last_t) <= SAME_UNIT_SECONDS:
+        if known and known.first.boot == event.boot and abs(event.t - known.last_t) <= SAME_UNIT_SECONDS:
             known.roots.append(event)
             continue
         latest[event.unit] = XidIncident(roots=[event])
@@ -142,6 +148,8 @@ def _merge_bursts(incidents: list[XidIncident]) -> list[XidIncident]:
 
 
 def _same_cause(one: XidIncident, other: XidIncident) -> bool:
+    if one.first.boot != other.first.boot:
+        return False
     gap = abs(other.first.t - one.first.t)
     faults = {one.fault, other.fault}
     if "gpu.fallen_off_bus" in faults:  # a lost GPU takes its links and its firmware's answers with it
@@ -163,7 +171,7 @@ def _place_verdict(verdict: XidEvent, incidents: list[XidIncident], ordered: lis
     """A 154 belongs to the latest incident of its GPU; one that asks for something and has none is an incident of its own."""
     for one in reversed(incidents):
         units = {event.unit for event in (*one.roots, *one.verdicts)}
-        mine = verdict.unit in units and one.first.order <= verdict.order
+        mine = verdict.unit in units and one.first.order <= verdict.order and one.first.boot == verdict.boot
         if mine and (verdict.t - one.last_t <= SAME_UNIT_SECONDS or verdict.reading.recovered):
             one.verdicts.append(verdict)
             return
@@ -174,14 +182,17 @@ def _place_verdict(verdict: XidEvent, incidents: list[XidIncident], ordered: lis
     if soon:
         soon[0].verdicts.append(verdict)
     else:
-        incidents.append(XidIncident(verdicts=[verdict]))
+        # what was only counted before it is what the driver now asks to mend
+        noted = [event for event in ordered if event.reading.role == "info" and event.unit == verdict.unit]
+        noted = [event for event in noted if event.boot == verdict.boot and 0 <= verdict.t - event.t <= BURST_SECONDS]
+        incidents.append(XidIncident(roots=noted, verdicts=[verdict]))
 
 
 def _place_follower(event: XidEvent, incidents: list[XidIncident]) -> bool:
     """Teardown and victims go to the incident that stands before them; what names its cause goes to that."""
     named = event.signal.data.get("caused_by")
     best = None
-    for one in incidents:
+    for one in (one for one in incidents if one.first.boot == event.boot):
         numbers = {root.number for root in one.roots}
         since = event.t - one.first.t
         near = -SLACK_SECONDS <= since <= TEARDOWN_SECONDS or -SLACK_SECONDS <= event.t - one.last_t <= TEARDOWN_SECONDS

@@ -51,7 +51,21 @@ class _Unit:
 
     @property
     def programs(self) -> list[str]:
-        return list(dict.fromkeys(event.program or f"pid {event.pid}" for event in self.events))
+        return list(dict.fromkeys(_program(event) for event in self.events))
+
+
+#: Names that say nothing about the program: under them, processes hours apart count as different programs.
+_GENERIC: Final = ("python", "pt_main_thread", "ray::", "java", "torchrun")
+#: Starts of one program that fails come within minutes.
+APART_SECONDS: Final = 3600.0
+
+
+def _program(event: XidEvent) -> str:
+    """What tells one program from another: its name; of an interpreter the process and the hour."""
+    name = event.program
+    if name is None:
+        return f"pid {event.pid}"
+    return f"{name} of pid {event.pid}, hour {int(event.t // APART_SECONDS)}" if name.startswith(_GENERIC) else name
 
 
 def find_repetitions(events: Iterable[XidEvent]) -> list[Repetition]:
@@ -85,10 +99,11 @@ def _response(unit: _Unit, spells: int, others: int, spread: Counter[str]) -> Re
     if spells < REPEATS or others * 2 > spells:
         return None  # the neighbours fail as well: not this GPU
     own = [program for program in unit.programs if spread[program] == 1]
-    if len(own) >= PROGRAMS:
+    named = [program for program in own if not program.startswith(_GENERIC)]
+    if len(named) >= PROGRAMS:
         return "drain"
     pids = {event.pid for event in unit.events}
     if unit.part and len(pids) >= REPEATS:
         return "drain"
     device = all(event.reading.code.scope == "gpu" for event in unit.events)
-    return "page" if device or (len(pids) >= REPEATS and len(own) >= 2) else None
+    return "page" if device or len(own) >= PROGRAMS else None

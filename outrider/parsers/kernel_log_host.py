@@ -14,7 +14,7 @@ _EDAC: Final = re.compile(r"EDAC (?:MC|sbridge MC)(\d+): (\d+) (CE|UE) (.*)")
 _DIMM: Final = re.compile(r"DIMM[_#]?\w*|CPU_SrcID#\w+|label[: ]\"?[\w#]+", re.IGNORECASE)
 _GHES: Final = re.compile(r"\[Hardware Error\]:\s+(?:Error \d+, type|event severity): (corrected|recoverable|fatal|info)")
 _FAILED_PAGE: Final = re.compile(r"Memory failure: (0x)?[0-9a-f]+: (.*)")
-_KILLED_BY_PAGE: Final = re.compile(r"Killing (\S+?):(\d+) (?:due to )?hardware memory corruption")
+_KILLED_BY_PAGE: Final = re.compile(r"(?:Killing|Sending SIGBUS to) (\S+?):(\d+) (?:due to )?hardware memory corruption")
 
 
 def read_edac(text: str) -> Signal | None:
