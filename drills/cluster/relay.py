@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import cast
 
 
 class Relay(asyncio.DatagramProtocol):
@@ -20,8 +21,7 @@ class Relay(asyncio.DatagramProtocol):
         self.delayed = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         if self.lossy:

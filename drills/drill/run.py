@@ -1,6 +1,7 @@
 """Runs one fault from an empty folder to its figures: stage up, job started, fault made, job ended, everything measured."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -86,13 +87,16 @@ async def _play(stage: Stage, promise: Promise, chance: random.Random, setting: 
     stage.submit()
     await wait_for_step(stage, FAULT_STEP + chance.randrange(10))
     setting.say(f"{promise.fault}: {promise.story}")
-    fault_t = await promise.inject(stage, chance)
-    notes = []
-    if promise.wakes:
-        notes = await wake_and_watch(stage, setting.say)
-    await _ended(stage, setting.say, promise.fault)
-    await _settled(stage, promise)
-    return Facts(fault_t, list(stage.scheduler.events), await stage.incidents(), _commits(stage.site.snapshots() / JOB), notes)
+    commits = Commits(stage.site.snapshots() / JOB)
+    watch = asyncio.create_task(commits.watch())
+    try:
+        fault_t = await promise.inject(stage, chance)
+        notes = await wake_and_watch(stage, setting.say) if promise.wakes else []
+        await _ended(stage, setting.say, promise.fault)
+        await _settled(stage, promise)
+        return Facts(fault_t, list(stage.scheduler.events), await stage.incidents(), list(commits.seen.values()), notes)
+    finally:
+        watch.cancel()
 
 
 async def _ended(stage: Stage, say: Say, name: str) -> None:
@@ -136,13 +140,25 @@ async def _settled(stage: Stage, promise: Promise) -> None:
         await asyncio.sleep(0.2)
 
 
-def _commits(folder: Path) -> list[tuple[float, dict[str, Any]]]:
-    """Committed snapshots with the moment of their MANIFEST on the monotonic clock."""
-    offset = time.time() - time.monotonic()
-    found = []
-    for path in folder.glob("step-*/MANIFEST.json"):
-        found.append((os.stat(path).st_mtime - offset, json.loads(path.read_text(encoding="utf-8"))))
-    return sorted(found, key=lambda entry: entry[0])
+class Commits:
+    """Sees every MANIFEST as it is linked: the ranks prune old sets, so a look at the end would miss some.
+
+    `seen`: path -> (monotonic seconds of the link, the MANIFEST).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    async def watch(self) -> None:
+        """Looks every 20 ms until cancelled."""
+        offset = time.time() - time.monotonic()
+        while True:
+            for path in self.folder.glob("step-*/MANIFEST.json"):
+                if str(path) not in self.seen:
+                    with contextlib.suppress(OSError, ValueError):
+                        self.seen[str(path)] = (os.stat(path).st_mtime - offset, json.loads(path.read_text(encoding="utf-8")))
+            await asyncio.sleep(0.02)
 
 
 def ignore_interrupts_in(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any]") -> None:
