@@ -209,6 +209,10 @@ class Ledger(Outbox, Protocol):
 
 def make_ledger(section: LedgerSection) -> Ledger:
     """The ledger that the configuration names; `open` it before use."""
+    if section.backend == "etcd":
+        from detectors.witness.ledger_etcd import EtcdLedger
+
+        return EtcdLedger(section)
     from detectors.witness.ledger_sqlite import SqliteLedger
 
     return SqliteLedger(section)

@@ -65,7 +65,7 @@ def prepare(database: sqlite3.Connection) -> None:
         elif version != str(VERSION):
             raise sqlite3.DatabaseError(f"it is a ledger of version {version}, this program writes version {VERSION}")
         if _meta(database, "boot") != boot_id():
-            _start_boot(database)
+            start_boot(database)
         database.execute("COMMIT")
     except BaseException:
         database.execute("ROLLBACK")
@@ -77,7 +77,7 @@ def _meta(database: sqlite3.Connection, name: str) -> str | None:
     return row[0] if row else None
 
 
-def _start_boot(database: sqlite3.Connection) -> None:
+def start_boot(database: sqlite3.Connection) -> None:
     """Votes and leases of the old boot are over; what is still to do gets its whole time again (never less)."""
     now = time.monotonic()
     database.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot_id(),))

@@ -6,15 +6,20 @@ from msgspec import Struct
 
 
 class LedgerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`backend`: `sqlite`, for one machine. `path`: the SQLite file (its folder is made).
+    """`backend`: `sqlite` for one machine, `etcd` for witnesses on several. `path`: the SQLite file (its folder is made).
+    `endpoints`: etcd's client addresses, tried in turn; `prefix`: the keys' common beginning, one a site. `compact`: let the leader
+    compact etcd's history; false where an etcd is shared or compacts by itself.
 
     `lease_seconds` (0.5..60): how long a leader or deliverer that says nothing keeps its place; shorter is a quicker change after
     its death, longer bears longer stalls. It is renewed each third of that. `poll_seconds` (0.005..1): how often a follower looks
     for changes. `votes_max`, `orders_max`, `rows_max`: bounds of the tables; the oldest finished rows go first.
     """
 
-    backend: Literal["sqlite"] = "sqlite"
+    backend: Literal["sqlite", "etcd"] = "sqlite"
     path: str = "outrider-state/ledger.db"
+    endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
+    prefix: str = "/outrider/"
+    compact: bool = True
     lease_seconds: float = 3.0
     poll_seconds: float = 0.02
     votes_max: int = 200_000
@@ -26,3 +31,5 @@ class LedgerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("lease_seconds must be 0.5..60")
         if not 0.005 <= self.poll_seconds <= 1:
             raise ValueError("poll_seconds must be 0.005..1")
+        if self.backend == "etcd" and not self.endpoints:
+            raise ValueError("endpoints: etcd needs at least one address")

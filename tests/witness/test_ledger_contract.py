@@ -4,11 +4,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from detectors.core.types import Verdict, Vote
 from detectors.witness.ledger import Commit, ConflictError, Control, IncidentWrite, Ledger, OrderTo, VerdictWrite
+from detectors.witness.ledger_etcd import EtcdLedger
 from detectors.witness.ledger_sqlite import SqliteLedger
 from detectors.witness.outbox import OutboxRow
 from outrider.config.ledger import LedgerSection
@@ -30,16 +32,39 @@ def a_row(decision: str, after: tuple[str, ...] = (), deadline: float = 60.0, ki
     )  # fmt: skip
 
 
-@pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[tuple[Ledger, Ledger]]:
+class CaughtUp:
+    """A user of the etcd ledger who asks only when its replica stands where the others' do."""
+
+    def __init__(self, ledger: EtcdLedger, others: list[EtcdLedger]) -> None:
+        self.ledger, self.others = ledger, others
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.ledger, name)
+
+        async def later(*arguments: Any, **named: Any) -> Any:
+            if name != "changed":
+                await self.ledger._reach(max(other._replica.revision for other in self.others))
+            return await call(*arguments, **named)
+
+        return later
+
+
+@pytest.fixture(params=["sqlite", pytest.param("etcd", marks=pytest.mark.real)])
+async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Ledger, Ledger]]:
     """Two users of one ledger, as two processes would be."""
-    section = LedgerSection(path=str(tmp_path / "ledger.db"), lease_seconds=0.5)
-    first, second = SqliteLedger(section), SqliteLedger(section)
-    await first.open()
-    await second.open()
-    yield first, second
-    await first.close()
-    await second.close()
+    if request.param == "etcd":
+        endpoint = request.getfixturevalue("etcd")
+        section = LedgerSection(backend="etcd", endpoints=(endpoint,), prefix=f"/{tmp_path.name}/", lease_seconds=2.0)
+        made = [EtcdLedger(section), EtcdLedger(section)]
+        users: list[Any] = [CaughtUp(one, made) for one in made]
+    else:
+        section = LedgerSection(path=str(tmp_path / "ledger.db"), lease_seconds=2.0)
+        made = users = [SqliteLedger(section), SqliteLedger(section)]  # type: ignore[assignment]
+    for one in made:
+        await one.open()
+    yield users[0], users[1]
+    for one in made:
+        await one.close()
 
 
 async def test_one_leader_at_a_time(pair: tuple[Ledger, Ledger]) -> None:

@@ -34,7 +34,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def write_site(folder: Path, ports: list[int]) -> Path:
+def write_site(folder: Path, ports: list[int], ledger: str = "") -> Path:
     members = "".join(
         f'[[witness.members]]\nname = "w{index + 1}"\nhttp_port = {ports[2 * index]}\nheartbeat_port = {ports[2 * index + 1]}\n'
         for index in range(3)
@@ -52,7 +52,7 @@ state_dir = "{folder}/state"
 shared_vantage_ok = true
 {members}
 [ledger]
-path = "{folder}/ledger.db"
+{ledger or f'path = "{folder}/ledger.db"'}
 lease_seconds = 1.0
 [security]
 heartbeat_key_file = "{folder}/heartbeat"
@@ -107,8 +107,14 @@ async def send(client: Client, path: Path, *signals: Signal) -> None:
             assert answer.status == 200
 
 
-async def test_a_killed_rank_is_confirmed_by_all_and_the_leader_may_die(tmp_path: Path) -> None:
-    path = write_site(tmp_path, free_ports(6))
+@pytest.mark.parametrize("backend", ["sqlite", "etcd"])
+async def test_a_killed_rank_is_confirmed_by_all_and_the_leader_may_die(
+    tmp_path: Path, backend: str, request: pytest.FixtureRequest
+) -> None:
+    etcd = request.getfixturevalue("etcd") if backend == "etcd" else ""
+    path = write_site(
+        tmp_path, free_ports(6), f'backend = "etcd"\nendpoints = ["{etcd}"]\nprefix = "/{tmp_path.name}/"' if etcd else ""
+    )
     up = await start_up(path)
     try:
         client = Client(read_config(path))

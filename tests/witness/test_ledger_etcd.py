@@ -1,0 +1,155 @@
+"""The ledger of several machines on a real etcd: who starts late, who loses touch, and what a dead leader leaves."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_ledger_contract import a_row, a_vote
+
+from detectors.witness import ledger_etcd
+from detectors.witness.ledger import Commit, Control, IncidentWrite, LedgerError
+from detectors.witness.ledger_etcd import EtcdLedger
+from detectors.witness.ledger_etcd_client import Etcd, Pair
+from outrider.config.ledger import LedgerSection
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def section(etcd: str, tmp_path: Path) -> LedgerSection:
+    return LedgerSection(backend="etcd", endpoints=(etcd,), prefix=f"/{tmp_path.name}/", lease_seconds=2.0)
+
+
+@pytest.fixture
+async def ledger(section: LedgerSection) -> AsyncIterator[EtcdLedger]:
+    made = EtcdLedger(section)
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def commit(ledger: EtcdLedger, index: int, **parts: Any) -> None:
+    lease = await ledger.acquire("leader", "w1")
+    assert lease is not None
+    picture = IncidentWrite(incident=f"i{index}", state="confirmed", picture={"incident": f"i{index}"}, line={"event": "confirmed"})
+    fence = (await ledger.leader_state()).fence
+    await ledger.commit(Commit(term=lease.term, fence_before=fence, fence=fence + 1, incidents=(picture,), **parts), "w1")
+
+
+async def test_who_starts_after_the_log_was_folded_knows_all_and_each_thing_once(
+    ledger: EtcdLedger, section: LedgerSection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_etcd, "FOLD_ENTRIES", 5)
+    for index in range(7):
+        await commit(ledger, index, outbox=(a_row(f"d{index}"),), audit=({"incident": f"i{index}", "what": "x"},))
+    await ledger.put_control(Control(kind="pause", key="*", body={}))
+    await ledger.mark_done("d3")
+    entries, _ = await ledger._etcd.read(ledger._key("log", ""))
+    assert len(entries) < 7
+    late = EtcdLedger(section)
+    await late.open()
+    try:
+        assert (await late.leader_state()).fence == 7
+        assert [row.id for row in await late.due(time.monotonic())] == ["d0", "d1", "d2", "d4", "d5", "d6"]
+        assert len(await late.audit()) == 7
+        assert len(await late.incidents()) == 7
+        assert [control.kind for control in await late.controls()] == ["pause"]
+        found = await late.incident("i1")
+        assert found is not None
+        assert len(found["history"]) == 1
+        # Both go on alike from there.
+        await commit(ledger, 8, outbox=(a_row("d8"),))
+        await late._reach(ledger._replica.revision)
+        assert (await late.leader_state()).fence == 8
+    finally:
+        await late.close()
+
+
+async def test_a_dead_leaders_place_is_free_after_its_lease(section: LedgerSection, ledger: EtcdLedger) -> None:
+    dead = EtcdLedger(section)
+    await dead.open()
+    lease = await dead.acquire("leader", "w1")
+    assert lease is not None
+    dead._leases.clear()  # it is gone and gives nothing back
+    await dead.close()
+    await ledger._reach(dead._replica.revision)
+    assert await ledger.acquire("leader", "w2") is None
+    async with asyncio.timeout(10):
+        while (new := await ledger.acquire("leader", "w2")) is None:
+            await ledger.changed(1.0)
+    assert new.term == lease.term + 1
+
+
+async def test_a_vote_leaves_etcd_by_itself(ledger: EtcdLedger) -> None:
+    await ledger.put_votes([a_vote(expires=1.0)])
+    pairs, _ = await ledger._etcd.read(ledger._key("vote", ""))
+    assert len(pairs) == 1
+    async with asyncio.timeout(15):
+        while pairs:
+            await ledger.changed(1.0)
+            pairs, _ = await ledger._etcd.read(ledger._key("vote", ""))
+
+
+async def test_a_broken_watch_goes_on_where_it_stood(ledger: EtcdLedger, section: LedgerSection) -> None:
+    other = EtcdLedger(section)
+    whole = other._etcd.watch
+    breaks = iter([True, True, False])
+
+    async def fragile(prefix: str, revision: int) -> AsyncIterator[list[Pair]]:
+        if next(breaks, False):
+            raise LedgerError("the watch broke")
+        async for pairs in whole(prefix, revision):
+            yield pairs
+
+    other._etcd.watch = fragile  # type: ignore[method-assign]
+    await other.open()
+    try:
+        await commit(ledger, 1)
+        await other._reach(ledger._replica.revision)
+        assert len(await other.incidents()) == 1
+    finally:
+        await other.close()
+
+
+async def test_history_that_was_compacted_away_is_read_anew(ledger: EtcdLedger, section: LedgerSection) -> None:
+    other = EtcdLedger(section)
+    await other.open()
+    try:
+        assert other._follower is not None
+        other._follower.cancel()
+        for index in range(3):
+            await commit(ledger, index)
+        await ledger._etcd.call("/v3/kv/compaction", {"revision": str(ledger._replica.revision)})
+        other._follower = asyncio.create_task(other._follow())
+        await other._reach(ledger._replica.revision)
+        assert len(await other.incidents()) == 3
+    finally:
+        await other.close()
+
+
+async def test_an_etcd_that_is_not_there_is_one_line() -> None:
+    ledger = EtcdLedger(LedgerSection(backend="etcd", endpoints=("http://127.0.0.1:9", "http://127.0.0.1:10")))
+    with pytest.raises(LedgerError, match=r"etcd cannot be reached: http://127\.0\.0\.1:9: .*; http://127\.0\.0\.1:10: "):
+        await ledger.open()
+
+
+async def test_what_is_no_entry_of_ours_is_passed_over(ledger: EtcdLedger) -> None:
+    from detectors.witness.ledger_etcd_client import put
+
+    await ledger._etcd.transact([], [put(ledger._key("log", "junk"), b"junk"), put(ledger._key("vote", "junk"), b"{}")])
+    await commit(ledger, 1)
+    assert ledger._replica.refused_entries == 2
+    assert len(await ledger.incidents()) == 1
+
+
+async def test_another_endpoint_serves_when_the_first_does_not(etcd: str) -> None:
+    client = Etcd(("http://127.0.0.1:9", etcd))
+    await client.open()
+    try:
+        _, revision = await client.read("/none/")
+        assert revision > 0
+    finally:
+        await client.close()
