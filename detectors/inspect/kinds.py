@@ -49,7 +49,8 @@ _METRICS: Final = re.compile(
 )
 _DUMP: Final = re.compile(
     r"^==> \S+ (?:rank \S+ pid|kernel)|^Process \d+: |^Thread (?:0x)?[0-9a-f]+ |^Current thread 0x"
-    r"|\"pg_status\"|\"pg_config\"",
+    r"|\"pg_status\"|\"pg_config\""
+    r"|^Communicators\.\.\. \(|\"communicators_count\"",
     re.MULTILINE,
 )
 _TRACE: Final = re.compile(r'^\s*\{"kind": ?"fleet"|"t": ?[\d.]+.{0,40}"kind": ?"\w+"')

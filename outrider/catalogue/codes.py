@@ -72,6 +72,10 @@ class CodeBook:
         """The entry of an Xid; an unknown number has an entry that says so."""
         return self._xids.get(number) or _unknown(number, "gpu", "gpu.other")
 
+    def xids(self) -> list[Code]:
+        """All known Xids, by number."""
+        return [self._xids[number] for number in sorted(self._xids)]
+
     def sxid(self, number: int) -> Code:
         """The entry of an SXid; an unknown number follows the severity word of its line."""
         if self._sxids is None:

@@ -1,0 +1,1 @@
+"""`outrider explain` and the runbook pages: what the catalogue says, for people."""
