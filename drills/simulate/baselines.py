@@ -76,7 +76,7 @@ def convictions(record: Record, members: tuple[str, ...], beat: float) -> dict[s
     """What each baseline would have said in an episode, in order of time."""
     found: dict[str, list[Conviction]] = {name: [] for name in NAMES}
     for node in members:
-        arrivals = record.arrivals.get(node, ())
+        arrivals = record.arrivals.get(node, [])
         gaps = [later - earlier for earlier, later in zip(arrivals, (*arrivals[1:], record.end), strict=True)]
         if not gaps or max(gaps) < 2.5 * beat:
             continue  # no detector here is that impatient

@@ -1,6 +1,5 @@
 """Heartbeats of all nodes of a cell, made in blocks of time as arrays and sorted by arrival."""
 
-
 import numpy as np
 
 from drills.simulate.jitter import Jitter
@@ -102,7 +101,14 @@ class Beats:
         return f"b{1 + len(boots)}", 1 + len(starts)
 
     def _send(
-        self, row: int, sent: float, delays: list[float], out: list[Beat], deaf: frozenset[int] | None, life: tuple[str, int], seq: int
+        self,
+        row: int,
+        sent: float,
+        delays: list[float],
+        out: list[Beat],
+        deaf: frozenset[int] | None,
+        life: tuple[str, int],
+        seq: int,
     ) -> None:
         name = self.names[row]
         data = {"boot": life[0], "start": life[1], "seq": seq, "sent_s": sent, "lag_s": 0.0}

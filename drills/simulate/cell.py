@@ -52,7 +52,9 @@ def build(options: Options, victims: tuple[int, ...], witnesses: tuple[str, ...]
     members = tuple(name_of(index) for index in sorted(chosen))
     nodes = [_node(index, options) for index in sorted(chosen)]
     spares = tuple(f"spare{number}" for number in range(SPARES))
-    nodes += [Node(node=name, rack="spares", gpus=options.gpus_per_node, address=f"10.255.0.{i + 1}") for i, name in enumerate(spares)]
+    nodes += [
+        Node(node=name, rack="spares", gpus=options.gpus_per_node, address=f"10.255.0.{i + 1}") for i, name in enumerate(spares)
+    ]
     slots = tuple((name, gpu) for name in members for gpu in range(options.gpus_per_node))
     width, count = options.gpus_per_node, len(members)
     groups = {

@@ -1,6 +1,6 @@
 """Compares what was decided in an episode with what was true. Knows nothing of how faults are played."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from detectors.core.types import IncidentChange
@@ -70,12 +70,16 @@ def outrider(record: Record) -> Outcome:
 
 
 def _confirmed(record: Record) -> list[IncidentChange]:
-    """The confirmation of each incident at `page` or above that did not turn out to be a consequence of another."""
+    """Each incident at `page` or above that did not turn out to be a consequence of another.
+
+    The time is that of its first confirmation, what it says of fault and place is its last word: evidence refines it.
+    """
     merged = {change.incident for change in record.changes if change.extra.get("merged_into")}
     first: dict[str, IncidentChange] = {}
     for change in record.changes:
-        if change.event == "confirmed" and RESPONSES.index(change.response) >= PAGE and change.incident not in merged:  # type: ignore[arg-type]
-            first.setdefault(change.incident, change)
+        if change.event == "confirmed" and RESPONSES.index(change.response) >= PAGE and change.incident not in merged:
+            began = first.get(change.incident, change)
+            first[change.incident] = replace(change, t=began.t)
     return list(first.values())
 
 
@@ -130,11 +134,7 @@ def _cause(change: IncidentChange, truths: list[Truth]) -> int | None:
 def baseline(record: Record, said: list[Conviction], *, hears_silence: bool) -> Outcome:
     """The score of a detector that only convicts nodes, or (not `hears_silence`) only sees that the job has ended."""
     outcome = Outcome([Found(truth) for truth in record.truths])
-    convicted: set[str | None] = set()
     for one in said:
-        if one.node in convicted:
-            continue
-        convicted.add(one.node)
         index = next(
             (i for i, truth in enumerate(record.truths) if truth.t <= one.t and truth.stops
              and (one.node in truth.nodes or one.node is None or not hears_silence)), None)  # fmt: skip

@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from detectors.core.council import Council
@@ -71,6 +72,10 @@ class Episode:
         self.witnesses = cell.fleet.witnesses
         self.engines = [Engine(cell.fleet, policy, name, self.witnesses) for name in self.witnesses]
         self.council = Council(cell.fleet, policy, self.witnesses)
+        self._machines: tuple[Engine | Council, ...] = (*self.engines, self.council)
+        #: Next deadline of each machine, and the machines whose deadline may have changed.
+        self._due = [inf] * len(self._machines)
+        self._touched = set(range(len(self._machines)))
         self.outages, self.record = Outages(), Record()
         #: When the episode ends unless something asks for more.
         self.horizon = T0
@@ -84,8 +89,9 @@ class Episode:
         self._asked: set[str] = set()
         self._restarting = False
         self._steps_after = 0
-        #: Step fields that a script changes: (from when, data).
+        #: What a script adds to every step, and to each rank's own step (None: the job tells its steps as one).
         self.step_data: Callable[[int], dict[str, Any]] = lambda _step: {}
+        self.rank_data: Callable[[int], dict[str, Any]] | None = None
 
     # --- what scripts use ---
 
@@ -103,11 +109,11 @@ class Episode:
             if end < inf and kind != "host_dead":  # processes do not outlive a reboot
                 self.at(end, self.release, ("outage", node))
 
-    def send(self, t: float, node: str, kind: str, **fields: Any) -> None:
-        """The agent of `node` sees something at `t` and tells every witness, as soon as it can."""
-        self.at(t, self._send, node, kind, fields)
+    def send(self, t: float, by: str, kind: str, /, **fields: Any) -> None:
+        """The agent of the node `by` sees something at `t` and tells every witness, as soon as it can."""
+        self.at(t, self._send, by, kind, fields)
 
-    def tell(self, t: float, kind: str, **fields: Any) -> None:
+    def tell(self, t: float, kind: str, /, **fields: Any) -> None:
         """Something that does not come through one node's agent (a switch's collector, a console log, a job's own word)."""
         self.at(t, self._deliver, Signal(t=t, kind=kind, **fields))
 
@@ -152,32 +158,39 @@ class Episode:
         self.at(self.job.next_step, self._step, self.job.plan)
         beats: list[Beat] = []
         place = 0
-        due = [engine.next_deadline() or inf for engine in self.engines] + [inf]
         while self.now < self.horizon:
             if place == len(beats):
                 beats, place = self.beats.block(min(self.horizon, self.beats.until + BLOCK_SECONDS)), 0
                 if not beats and self.beats.until >= self.horizon:
                     break
                 continue
-            beat, event, machine = beats[place][0], self._heap[0][0] if self._heap else inf, min(due)
-            self.now = now = min(beat, event, machine)
-            if machine <= now:
-                self._advance(due.index(machine))
+            for index in self._touched:
+                due = self._machines[index].next_deadline()
+                self._due[index] = inf if due is None else due
+            self._touched.clear()
+            beat, event, deadline = beats[place][0], self._heap[0][0] if self._heap else inf, min(self._due)
+            self.now = now = min(beat, event, deadline)
+            if deadline <= now:
+                index = self._due.index(deadline)
+                self._touched.add(index)
+                self._take(self._machines[index].advance(now))
             elif event <= now:
                 _, _, do, arguments = heappop(self._heap)
                 do(*arguments)
             else:
-                _, witness, signal = beats[place]
+                self._beat(*beats[place])
                 place += 1
-                self.record.heartbeats += 1
-                decisions = self.engines[witness].observe(signal, now)
-                if decisions:
-                    self._take(decisions)
-                due[witness] = self.engines[witness].next_deadline() or inf
-                continue
-            due = [machine.next_deadline() or inf for machine in (*self.engines, self.council)]
         self.record.end, self.record.arrivals = self.now, self.beats.arrivals
         return self.record
+
+    def _beat(self, _t: float, witness: int, signal: Signal) -> None:
+        self.record.heartbeats += 1
+        decisions = self.engines[witness].observe(signal, self.now)
+        if decisions:
+            self._take(decisions)
+        if decisions or self.now < T0:
+            # A beat that decides nothing only puts deadlines off, once its node is judged: the old one costs an idle look.
+            self._touched.add(witness)
 
     def _teach(self) -> None:
         """Steps of the time before, straight to the engines: they need the rhythm, not every heartbeat of an hour."""
@@ -188,10 +201,6 @@ class Episode:
             for engine in self.engines:
                 engine.observe(signal, t)
         self.job.step = STEPS_BEFORE
-
-    def _advance(self, index: int) -> None:
-        machine: Engine | Council = self.engines[index] if index < len(self.engines) else self.council
-        self._take(machine.advance(self.now))
 
     # --- the virtual world's answers ---
 
@@ -210,6 +219,7 @@ class Episode:
                     self._act(decision)
 
     def _council(self, event: Any) -> None:
+        self._touched.add(len(self.engines))
         self._take(self.council.observe(event, self.now))
 
     def _probe(self, request: ProbeRequest) -> None:
@@ -278,7 +288,8 @@ class Episode:
 
     def _deliver(self, signal: Signal) -> None:
         self.record.signals += 1
-        for engine in self.engines:
+        for index, engine in enumerate(self.engines):
+            self._touched.add(index)
             self._take(engine.observe(signal, self.now))
         if signal.kind in ("job", "snapshot", "maintenance", "phase"):
             self._council(signal)
@@ -288,7 +299,12 @@ class Episode:
         if plan != job.plan or job.holds:
             return
         took = job.step_seconds * job.slow * float(np.exp(0.01 * self.rng.standard_normal()))
-        self._deliver(self._step_signal(self.now, job.step, took))
+        signal = self._step_signal(self.now, job.step, took)
+        if self.rank_data is None:
+            self._deliver(signal)
+        else:
+            for rank in range(len(self._slots)):
+                self._deliver(msgspec.structs.replace(signal, rank=rank, data={**signal.data, **self.rank_data(rank)}))
         job.step += 1
         if job.attempt > 1:
             self._steps_after += 1
@@ -300,7 +316,6 @@ class Episode:
         self.at(job.next_step, self._step, job.plan)
 
     def _step_signal(self, t: float, step: int, took: float) -> Signal:
-        data = {"attempt": self.job.attempt, "step_s": took, "age_s": 0.0, "loss": 2.0, **self.step_data(step)}
+        data = {"attempt": self.job.attempt, "step_s": took, "age_s": 0.0, "loss": 2.0 + 0.02 * float(self.rng.standard_normal()),
+                **self.step_data(step)}  # fmt: skip
         return Signal(t=t, kind="step", job=JOB, value=step, source="sdk", data=data)
-
-

@@ -207,33 +207,21 @@ def _stuck_driver(episode: Episode, victim: Victim, t: float) -> None:
 def thermal(episode: Episode, victim: Victim, t: float) -> None:
     """A hot GPU throttles: the job goes on, slower."""
     _truth(episode, "gpu.thermal", t, victim, accept=("gpu.slow", "job.straggler"), stops=False)
-
-    def slower() -> None:
-        episode.job.slow = 1.4
-
-    episode.at(t, slower)
+    episode.at(t, _slow_rank, episode, _rank(episode, victim), 1.4)
     for number in range(12):
         data = {"sm_mhz": 1005, "sm_mhz_max": 1980, "temp_c": 91, "power_w": 410, "power_limit_w": 700, "util": 100,
                 "throttle": ["hw_thermal_slowdown", "sw_thermal_slowdown"]}  # fmt: skip
         episode.send(t + 10 * number + episode.uniform(0, 5), victim.node, "gpu_state", gpu=victim.gpu, data=data, source="nvml")
-    rank = _rank(episode, victim)
-    _slow_rank(episode, rank, t)
     episode.ends(t + 130)
 
 
-def _slow_rank(episode: Episode, rank: int, t: float) -> None:
-    """Each rank tells its own step: the slow one computes, the others wait for it."""
-    step = episode.options.step
-    slots = episode.cell.fleet.jobs[0].slots
-    number, when = 1_000, t
-    while when < t + 120:
-        when += step * 1.4
-        for one in range(0, len(slots)):
-            mine = one == rank
-            data = {"attempt": 1, "step_s": step * 1.4, "compute_s": step * (1.35 if mine else 0.95), "age_s": 0.0,
-                    "wait_s": step * (0.05 if mine else 0.45)}  # fmt: skip
-            episode.send(when, slots[one][0], "step", job=JOB, rank=one, value=number, data=data, source="sdk")
-        number += 1
+def _slow_rank(episode: Episode, rank: int, factor: float) -> None:
+    """Each rank tells its own step from now on: the slow one computes, the others wait for it."""
+    usual = episode.options.step
+    episode.job.slow = factor
+    slow = {"compute_s": usual * (factor - 0.05), "wait_s": usual * 0.05}
+    quick = {"compute_s": usual * 0.95, "wait_s": usual * (factor - 0.95)}
+    episode.rank_data = lambda one: slow if one == rank else quick
 
 
 @script("gpu.sdc")
@@ -361,13 +349,23 @@ def storage_hang(episode: Episode, victim: Victim, t: float) -> None:
     for node in episode.cell.members:
         for number in range(4):
             data = {"operation": "write", "seconds": 10.0 + 30 * number, "ok": False, "error": "deadline"}
-            episode.send(t + episode.uniform(8, 12) + 30 * number, node, "storage", mount="/data", server="fs1", data=data, source="storage")
+            episode.send(
+                t + episode.uniform(8, 12) + 30 * number, node, "storage", mount="/data", server="fs1", data=data, source="storage"
+            )
     episode.ends(t + 240)
 
 
 @script("storage.full")
 def storage_full(episode: Episode, victim: Victim, t: float) -> None:
-    _truth(episode, "storage.full", t, victim, accept=("job.snapshot_failed",), stops=False, place={"mount": "/data", "node": victim.node})
+    _truth(
+        episode,
+        "storage.full",
+        t,
+        victim,
+        accept=("job.snapshot_failed",),
+        stops=False,
+        place={"mount": "/data", "node": victim.node},
+    )
     data = {"operation": "write", "seconds": 0.01, "ok": False, "error": "ENOSPC"}
     for number in range(3):
         episode.send(t + 10 * number + episode.uniform(0, 2), victim.node, "storage", mount="/data", data=data, source="storage")
@@ -422,7 +420,9 @@ def _records(episode: Episode, missing: int, t: float) -> None:
         }
         if not mine:
             data["dp"] = {"enqueued": 500, "started": 500, "completed": 500, "op": "ALLREDUCE"}
-        episode.send(t + episode.uniform(0, 1), node, "flight_record", job=JOB, rank=rank, data={"attempt": 1, **data}, source="flight")
+        episode.send(
+            t + episode.uniform(0, 1), node, "flight_record", job=JOB, rank=rank, data={"attempt": 1, **data}, source="flight"
+        )
 
 
 @script("job.dataloader_stall")
@@ -433,6 +433,15 @@ def dataloader_stall(episode: Episode, victim: Victim, t: float) -> None:
     episode.send(t, victim.node, "phase", job=JOB, rank=rank, value="data", data={"attempt": 1, "progress": 17}, source="sdk")
     _timeouts(episode, t + NCCL_TIMEOUT_SECONDS)
     episode.ends(t + NCCL_TIMEOUT_SECONDS + 60)
+
+
+@script("job.straggler")
+def straggler(episode: Episode, victim: Victim, t: float) -> None:
+    """One rank computes 1.3 times as long as the others, for good; nothing of the machine says why."""
+    rank = _rank(episode, victim)
+    accept = ("gpu.slow", "gpu.thermal")
+    _truth(episode, "job.straggler", t, victim, accept=accept, stops=False, place={"rank": rank, "node": victim.node})
+    episode.at(t, _slow_rank, episode, rank, 1.3)
 
 
 @script("job.loss_nan")

@@ -57,7 +57,9 @@ def draw(options: Options, mix: Mix, jitter: Jitter, policy: Policy, rng: np.ran
     events = _faults(options, mix, weights, rng, seconds)
     freezes, skipped, stalled = _freezes(options, jitter, policy, rng, seconds)
     events += freezes + _losses(options, jitter, policy, rng, seconds)
-    events += [Event(t, "pause", "pause", member, length) for t, member, length in jitter.pauses if t < seconds and member < options.nodes]
+    events += [
+        Event(t, "pause", "pause", member, length) for t, member, length in jitter.pauses if t < seconds and member < options.nodes
+    ]
     events.sort(key=lambda event: (event.t, event.node))
     return Timeline(events, skipped, lemons, stalled)
 
