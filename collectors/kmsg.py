@@ -23,6 +23,8 @@ from outrider.signals import Signal
 
 #: Records of one reading; the rest comes with the next, so that others in this child have their turn.
 RECORDS_A_TURN = 512
+#: Of the first one: what a kernel's buffer holds of the boot so far.
+RECORDS_AT_START = 50_000
 #: A message older than this when it is read is told with the time at which the kernel wrote it.
 LATE_SECONDS = 2.0
 #: Distinct Xid series; 16 GPUs with dozens of codes stay far below.
@@ -83,7 +85,8 @@ class Kmsg(Collector):
         assert self._source is not None
         signals = []
         try:
-            for place, text in self._source.records(RECORDS_A_TURN):
+            most = RECORDS_A_TURN if self._lines else RECORDS_AT_START
+            for place, text in self._source.records(most):
                 self._place = place
                 self._lines += 1
                 signal = self._log.feed(text)

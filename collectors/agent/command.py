@@ -1,23 +1,50 @@
-"""`outrider agent`: one node's agent."""
+"""`outrider agent`: one node's agent, and a single look of its collectors."""
 
+import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from outrider.config.site import Config
 
 
 @click.command(name="agent")
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="The site's configuration (TOML).")
-@click.option("--node", required=True, help="Which node of [fleet] this is.")
-def agent(config_path: Path | None, node: str) -> int:
-    """Runs the agent of one node, in the foreground, until SIGTERM."""
+@click.option("--node", help="Which node of [fleet] this is; the host's name if it is not told.")
+@click.option("--once", is_flag=True, help="Let every collector read once, print what it sees, and end.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: one JSON object a collector.")
+def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool) -> int:
+    """Runs the agent of one node, in the foreground, until SIGTERM.
+
+    With --once it only looks: exit status 1 if a collector's source is there but cannot be read.
+    """
     from collectors.frame.nursery import fork_nursery
 
     nursery = fork_nursery()  # before anything heavy is loaded: its children share what is here now
 
-    from collectors.agent.log import configure
-    from collectors.agent.service import Agent
     from outrider.config.site import read_config
 
+    config = read_config(config_path)
+    node = node or socket.gethostname()
+    if once:
+        return _look_once(config, node, nursery, as_json=as_json)
+
+    from collectors.agent.log import configure
+    from collectors.agent.service import Agent
+
     configure()
-    Agent(read_config(config_path), node, nursery).run()
+    Agent(config, node, nursery).run()
     return 0
+
+
+def _look_once(config: "Config", node: str, nursery: socket.socket, *, as_json: bool) -> int:
+    from collectors.agent.once import look_once, print_json, print_table
+    from collectors.frame.found import find_collectors, make_place
+    from outrider.config.agent import AgentSection
+
+    found = find_collectors(config.get(AgentSection).collectors)
+    rows = look_once(found, nursery, make_place(config, node, "", Path()))
+    (print_json if as_json else print_table)(rows)
+    return int(any(row["state"] in ("broken", "stuck") for row in rows))
