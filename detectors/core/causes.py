@@ -39,6 +39,10 @@ DEPTH_OTHER = 0
 STOPS_JOB = 5
 #: Consequences of a lost job: while a job is being recovered from a cause they open nothing of their own.
 OF_THE_JOB = frozenset({"job.rank_exit", "job.app_error", "job.hang", "job.straggler", "job.desync", "job.dataloader_stall"})
+#: Causes of many things at once, and what they explain.
+OF_MANY = frozenset({"switch.down", "domain.lost", "path.broken", "monitor.blind"})
+OF_SILENCE = frozenset({"node.lost", "node.hung", "agent.lost", "path.broken"})
+OF_PORTS = frozenset({"nic.down", "link.flapping", "link.errors"})
 #: A cause is told at most this long after its consequence: kernel logs and exporters are read with delay.
 TOLD_LATE_SECONDS = 90.0
 
@@ -51,6 +55,20 @@ def explains(cause: Incident, effect: Incident) -> bool:
     stops_job = cause.response == "restart" or deep >= STOPS_JOB
     if effect.fault in OF_THE_JOB and shared and stops_job:
         return deep > shallow or (deep == shallow and cause.opened_t <= effect.opened_t)
-    if same_node and effect.subject.get("node") is not None and cause.subject.get("node") is not None:
-        return deep > shallow and effect.opened_t - cause.opened_t <= TOLD_LATE_SECONDS
-    return False
+    near = abs(effect.opened_t - cause.opened_t) <= TOLD_LATE_SECONDS
+    if cause.fault in OF_MANY and "node" not in cause.subject:
+        # What hangs below a dark switch or a silent rack is its consequence; so is the same switch told of in another way.
+        same_switch = cause.subject.get("switch") is not None and cause.subject.get("switch") == effect.subject.get("switch")
+        silent = effect.fault in OF_SILENCE and same_node
+        dark = (
+            effect.fault in OF_PORTS
+            and same_node
+            and cause.fault == "switch.down"
+            and effect.extra.get("leaf") == cause.subject["switch"]
+        )
+        return silent or dark or (same_switch and (deep > shallow or cause.opened_t <= effect.opened_t))
+    if not (same_node and near and effect.subject.get("node") is not None and cause.subject.get("node") is not None):
+        return False
+    if deep == shallow and cause.fault == effect.fault and cause.fault.startswith("gpu."):
+        return cause.opened_t <= effect.opened_t  # several cards of one node at once have one cause
+    return deep > shallow

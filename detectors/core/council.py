@@ -9,10 +9,9 @@ from typing import Any, get_args, get_type_hints
 from detectors.core.causes import explains
 from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State, dump, load, open_incident
-from detectors.core.policy import DRASTIC, Guard
 from detectors.core.quorum import Ballot, Outcome, Quorum, Tally
-from detectors.core.response import Planned, Spares, wanted
-from detectors.core.types import Action, ActionResult, Decision, OperatorEvent, Vote
+from detectors.core.recovery import Recovery
+from detectors.core.types import ActionResult, Decision, Evidence, OperatorEvent, Verdict, Vote
 from detectors.core.world import World
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
@@ -27,6 +26,9 @@ SWEEP_SECONDS = 1.0
 #: What a person may say, as a signal of source `operator` has it.
 OPERATOR_KINDS = frozenset(get_args(get_type_hints(OperatorEvent)["kind"]))
 Event = Vote | ActionResult | Signal | OperatorEvent
+#: What an engine's vote says to the council and not to people.
+_INNER = frozenset({"sure", "since", "silence", "replaces", "silence_group"})
+_LADDER = ("ignore", "watch", "page", "drain", "restart")
 
 
 class Council:
@@ -39,18 +41,16 @@ class Council:
     """
 
     def __init__(self, fleet: Fleet, policy: Policy, witnesses: tuple[str, ...], *, fence: int = 0) -> None:
-        self.policy, self.fence = policy, fence
+        self.policy = policy
         self.world = World(fleet)
         self.quorum = Quorum(witnesses)
-        self.guard = Guard(policy)
-        self.spares = Spares(fleet.spares)
+        self.recovery = Recovery(fleet, policy, self.world, fence)
         self.ballots: dict[str, Ballot] = {}
         self.incidents: dict[str, Incident] = {}
+        #: Incidents that are not over, oldest first.
+        self.open: dict[str, Incident] = {}
         #: Key of a vote -> incident it belongs to.
         self.by_key: dict[str, str] = {}
-        #: Nodes taken out -> incident that did it.
-        self.quarantined: dict[str, str] = {}
-        self.actions: dict[str, Action] = {}
         self._ask_again: dict[str, float] = {}
         self._sweep_due = float("inf")
 
@@ -75,13 +75,20 @@ class Council:
             del self._ask_again[key]
             if key in self.ballots:
                 decisions += self._count(self.ballots[key], now)
+        if self.recovery.held:
+            for incident in self.recovery.let_go(self.incidents, now):
+                decisions += self._act(incident, now)
         if now >= self._sweep_due:
             decisions += self._sweep(now)
         return decisions
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do."""
-        due = min((*self._ask_again.values(), self._sweep_due))
+        due = self._sweep_due
+        if self._ask_again:
+            due = min(due, *self._ask_again.values())
+        if self.recovery.held and not self.recovery.guard.blind:
+            due = min(due, self.recovery.guard.hold_until)
         return None if due == float("inf") else due
 
     # --- votes ---
@@ -90,6 +97,7 @@ class Council:
         if vote.witness not in self.quorum.witnesses:
             self.world.count("vote of an unknown witness")
             return []
+        self._sweep_due = min(self._sweep_due, now + SWEEP_SECONDS)
         if vote.reason_code == "view":
             self.quorum.saw(vote, now)
             return self._progress(vote.extra["view"].get("jobs", {}), now)
@@ -99,16 +107,18 @@ class Council:
                 self.world.count("ballot dropped: too many")
                 return []
             ballot = self.ballots[vote.key] = Ballot(vote.key, now)
+        elif vote.verdict is Verdict.FAULTY and not ballot.doubted(now):
+            ballot.opened = now
         ballot.votes[vote.witness] = (vote, now)
-        self._sweep_due = min(self._sweep_due, now + SWEEP_SECONDS)
         return self._count(ballot, now)
 
     def _count(self, ballot: Ballot, now: float) -> list[Decision]:
         tally = self.quorum.tally(ballot, now)
         if tally.wait_until is not None:
             self._ask_again[ballot.key] = tally.wait_until
-        known = self.by_key.get(ballot.key)
-        incident = self.incidents.get(known) if known is not None else None
+        incident = self.incidents.get(self.by_key.get(ballot.key, ""))
+        if incident is not None and incident.state not in OPEN and ballot.opened > incident.changed_t:
+            incident = None  # it was over, and now somebody doubts anew
         if incident is None:
             return self._unknown(tally, now)
         if incident.state not in OPEN:
@@ -127,15 +137,15 @@ class Council:
             return []
         incident = open_incident(vote, tally.votes, now)
         self._place(incident, vote)
-        if incident.id in self.incidents:
-            # The same fault of the same part in the same attempt was closed before: it has come back.
-            incident.id = short_hash(incident.id, now)
         host = self._host(incident)
         if host is not None:
             self._join(host, incident)
             return []
+        if incident.id in self.incidents:
+            # The same fault of the same part in the same attempt was closed before: it has come back.
+            incident.id = short_hash(incident.id, now)
         self._make_room()
-        self.incidents[incident.id] = incident
+        self.incidents[incident.id] = self.open[incident.id] = incident
         self.by_key[vote.key] = incident.id
         decisions: list[Decision] = [incident.change(now, "suspected", response="watch")]
         if tally.outcome is Outcome.CONFIRMED:
@@ -149,50 +159,54 @@ class Council:
                 self._refresh(incident, vote, tally)
             if tally.outcome is Outcome.CONFIRMED:
                 return self._confirm(incident, tally, now)
-            if tally.outcome in (Outcome.REFUTED, Outcome.NOTHING) and not self._still_doubted(incident, now):
+            doubted = self.ballots[incident.keys[0]].doubted(now)
+            if tally.outcome in (Outcome.REFUTED, Outcome.NOTHING) and not doubted:
                 return self._close(incident, State.REFUTED, vote.reason if vote else "no witness says it any more", now)
             return []
         if tally.outcome is Outcome.REFUTED:
+            if self._under_way(incident):
+                return []  # it has been fenced and its job is on its way elsewhere: no way back from there
             return self._close(incident, State.RESOLVED, vote.reason if vote else "", now)
-        if vote is not None and tally.outcome is not Outcome.NOTHING:
+        if vote is not None and tally.outcome in (Outcome.SUSPECTED, Outcome.CONFIRMED):
             incident.votes.update(tally.votes)
             incident.add(vote.evidence)
-            if self._stronger(vote.response, incident.response):
+            if tally.outcome is Outcome.CONFIRMED and _LADDER.index(vote.response) > _LADDER.index(incident.response):
                 self._refresh(incident, vote, tally)
-                return [incident.change(now, "confirmed"), *self._act(incident, now)]
+                return self._told(incident, now)
         return []
 
-    def _still_doubted(self, incident: Incident, now: float) -> bool:
-        """A single witness still doubts: the suspicion stands until it, too, takes it back or its vote expires."""
-        votes = self.ballots[incident.keys[0]].votes.values() if incident.keys[0] in self.ballots else ()
-        return any(vote.verdict == "faulty" and now - arrived < vote.expires_seconds for vote, arrived in votes)
+    def _under_way(self, incident: Incident) -> bool:
+        actions = self.recovery.actions
+        return any(actions[one].action == "restart" for one in incident.actions if one in actions)
 
     def _refresh(self, incident: Incident, vote: Vote, tally: Tally) -> None:
         incident.votes = tally.votes
         incident.explanation, incident.reason_code = vote.reason, vote.reason_code
         incident.response, incident.culprit, incident.repair = vote.response, vote.culprit, vote.repair
         incident.subject, incident.decisive = dict(vote.subject), vote.decisive
-        incident.extra.update({name: value for name, value in vote.extra.items() if name not in ("sure", "since", "silence")})
         incident.add(vote.evidence)
         self._place(incident, vote)
 
     def _place(self, incident: Incident, vote: Vote) -> None:
-        """Which jobs and nodes the incident touches."""
+        """Which jobs and nodes the incident touches, and what else the vote says of it."""
         node, job = incident.subject.get("node"), incident.subject.get("job")
         named = vote.extra.get("nodes") or ([node] if node in self.world.row else [])
         if incident.state is State.SUSPECTED or not incident.nodes:
             incident.nodes = sorted(named)
-        states = [self.world.jobs[job]] if job in self.world.jobs else []
-        states += [state for one in incident.nodes for state in self.world.jobs_on(one) if state not in states]
-        states += [self.world.jobs[name] for name in vote.extra.get("jobs", ()) if name in self.world.jobs]
-        for state in states:
-            incident.jobs.setdefault(state.name, int(vote.extra.get("attempt", state.attempt)))
-        incident.extra.update({name: value for name, value in vote.extra.items() if name not in ("sure", "since", "silence")})
+        names = {job, *vote.extra.get("jobs", ())}
+        names |= {state.name for one in incident.nodes for state in self.world.jobs_on(one)}
+        names |= {state.name for one in incident.nodes for state in self.recovery.standing_in(one)}
+        for name in sorted(name for name in names if name in self.world.jobs):
+            incident.jobs.setdefault(name, int(vote.extra.get("attempt", self.world.jobs[name].attempt)))
+        incident.extra.update({name: value for name, value in vote.extra.items() if name not in _INNER})
+        rule = self.policy.faults.get(incident.fault)
+        if rule is not None and rule.response is not None and _LADDER.index(incident.response) > 1:
+            incident.response = rule.response
 
     def _settled(self, vote: Vote) -> bool:
         """Votes that open nothing: about a node that is out already, or about an attempt that is over."""
         node = vote.subject.get("node")
-        if node in self.quarantined and "job" not in vote.subject:
+        if node in self.recovery.quarantined and ("job" not in vote.subject or vote.fault.startswith("gpu.")):
             return True
         state = self.world.jobs.get(str(vote.subject.get("job")))
         attempt = vote.extra.get("attempt")
@@ -202,8 +216,8 @@ class Council:
 
     def _host(self, incident: Incident) -> Incident | None:
         """The open incident that explains this one, the oldest first."""
-        for other in self.incidents.values():
-            if other.id != incident.id and other.state in OPEN and other.state is not State.SUSPECTED and explains(other, incident):
+        for other in self.open.values():
+            if other is not incident and other.state is not State.SUSPECTED and explains(other, incident):
                 return other
         return None
 
@@ -223,82 +237,43 @@ class Council:
             self._refresh(incident, tally.newest, tally)
         incident.move(State.CONFIRMED, now)
         incident.confirmed_t = now
-        decisions: list[Decision] = []
-        victims = [
-            other for other in self.incidents.values()
-            if other.id != incident.id and other.state in OPEN and explains(incident, other)
-        ]  # fmt: skip
+        before = self.by_key.get(str(tally.newest.extra.get("replaces"))) if tally.newest is not None else None
+        victims = [other for other in self.open.values() if other is not incident and explains(incident, other)]
+        if before in self.open and self.open[before] is not incident and self.open[before] not in victims:
+            victims.append(self.open[before])
         for other in victims:
             other.merged_into = incident.id
             self._join(incident, other)
-        decisions.append(incident.change(now, "confirmed"))
+        decisions = self._told(incident, now)
         for other in victims:
             state = State.REFUTED if other.state is State.SUSPECTED else State.RESOLVED
             decisions += self._close(other, state, f"a consequence of {incident.fault} ({incident.id})", now)
-        return decisions + self._act(incident, now)
+        return decisions
+
+    def _told(self, incident: Incident, now: float) -> list[Decision]:
+        """The incident's line and its actions."""
+        if incident.fault == "monitor.blind" and "witness" not in incident.subject:
+            self.recovery.guard.blind = True
+        return [incident.change(now, "confirmed"), *self._act(incident, now)]
+
+    def _act(self, incident: Incident, now: float) -> list[Decision]:
+        doubted = {node for other in self.open.values() if other is not incident for node in other.nodes}
+        return list(self.recovery.act(incident, doubted, now))
 
     def _close(self, incident: Incident, state: State, reason: str, now: float) -> list[Decision]:
         incident.move(state, now)
+        self.open.pop(incident.id, None)
+        if incident.fault == "monitor.blind" and "witness" not in incident.subject:
+            self.recovery.guard.blind = any(
+                one.fault == "monitor.blind" and "witness" not in one.subject for one in self.open.values()
+            )
         incident.explanation = f"{incident.explanation}; {state.value}: {reason}" if reason else incident.explanation
         return [incident.change(now, state.value)]
-
-    # --- actions ---
-
-    def _act(self, incident: Incident, now: float) -> list[Decision]:
-        plan = wanted(incident, self.world, self.spares, self._unfit())
-        if not plan:
-            return []
-        decisions: list[Decision] = []
-        after: tuple[str, ...] = ()
-        let_through = False
-        for item in plan:
-            if item.action in DRASTIC or item.action == "snapshot":
-                # One number each: what a rank still writes under the snapshot's must be old once the next attempt runs.
-                self.fence += 1
-            incident.fence = self.fence
-            action = self._order(incident, item, after, now)
-            decisions.append(action)
-            if action.refused is None:
-                incident.actions.append(action.decision_id)
-                self.actions[action.decision_id] = action
-                let_through = let_through or item.action in DRASTIC
-                if item.action != "page":
-                    after = (*after, action.decision_id)
-                if item.action == "quarantine":
-                    self.quarantined[item.target["node"]] = incident.id
-            else:
-                self._give_back(item)
-        if let_through:
-            self.guard.count(sorted(incident.jobs), any(item.action == "restart" for item in plan), now)
-        if incident.state is State.CONFIRMED:
-            incident.move(State.ACTING, now)
-        return decisions
-
-    def _order(self, incident: Incident, item: Planned, after: tuple[str, ...], now: float) -> Action:
-        nodes = [*incident.nodes, *item.nodes]
-        refused = self.guard.refuses(item.action, fault=incident.fault, jobs=item.jobs, nodes=nodes, now=now)
-        snapshot = item.action == "snapshot"
-        deadline = self.policy.snapshot_deadline_seconds if snapshot else self.policy.action_deadline_seconds
-        return Action(
-            t=now, decision_id=short_hash(incident.id, item.action, sorted(item.target.items(), key=str), self.fence),
-            incident=incident.id, action=item.action, target=item.target, fence=incident.fence, deadline_seconds=deadline,
-            after=after, reason=incident.explanation, refused=refused, dry_run=refused is not None,
-        )  # fmt: skip
-
-    def _give_back(self, item: Planned) -> None:
-        for one in item.target.get("replace", ()):
-            self.spares.claimed.pop(one["to"], None)
-
-    def _unfit(self) -> set[str]:
-        doubted = {
-            node for other in self.incidents.values() if other.state in OPEN for node in other.nodes
-        }  # fmt: skip
-        return doubted | set(self.quarantined)
 
     # --- what else the leader hears ---
 
     def _result(self, result: ActionResult, now: float) -> list[Decision]:
-        action = self.actions.get(result.decision_id)
+        action = self.recovery.actions.get(result.decision_id)
         incident = self.incidents.get(action.incident) if action is not None else None
         if action is None or incident is None:
             self.world.count("result of an unknown action")
@@ -314,8 +289,11 @@ class Council:
                     self._restarted(state.name, state.attempt, now)
             case "phase":
                 self.world.phase(signal, now)
+            case "snapshot":
+                if signal.data.get("state") == "committed" and signal.job and isinstance(signal.value, int | float):
+                    self.recovery.committed(signal.job, int(signal.value))
             case "maintenance":
-                self.guard.maintenance[signal.node or signal.job or ""] = signal.value == "on"
+                self.recovery.guard.maintenance[signal.node or signal.job or ""] = signal.value == "on"
             case _ if signal.source == "operator" and signal.kind in OPERATOR_KINDS:
                 who, why = str(signal.data.get("who", "")), str(signal.data.get("reason", ""))
                 event = OperatorEvent(kind=signal.kind, target=str(signal.value or ""), who=who, reason=why)  # type: ignore[arg-type]
@@ -325,32 +303,34 @@ class Council:
         return []
 
     def _restarted(self, job: str, attempt: int, now: float) -> None:
-        for incident in self.incidents.values():
+        for incident in self.open.values():
             if incident.state is State.ACTING and incident.jobs.get(job, attempt) < attempt:
                 incident.move(State.RECOVERING, now)
 
     def _progress(self, jobs: dict[str, Any], now: float) -> list[Decision]:
         """A witness's view of the jobs: a new attempt that steps ends the incidents that stopped the old one."""
         decisions: list[Decision] = []
-        for incident in list(self.incidents.values()):
-            if incident.state not in OPEN or incident.state is State.SUSPECTED or incident.response != "restart":
+        for incident in list(self.open.values()):
+            if incident.state is State.SUSPECTED or incident.response != "restart":
                 continue
             if incident.jobs and all(_runs(jobs.get(job), attempt) for job, attempt in incident.jobs.items()):
                 decisions += self._close(incident, State.RESOLVED, "the job steps again", now)
         return decisions
 
     def _operator(self, event: OperatorEvent, now: float) -> list[Decision]:
-        incident = self.incidents.get(event.target)
+        incident, guard = self.incidents.get(event.target), self.recovery.guard
         match event.kind:
             case "pause" | "resume":
-                self.guard.paused = event.kind == "pause"
+                guard.paused = event.kind == "pause"
             case "maintenance_on" | "maintenance_off":
-                self.guard.maintenance[event.target] = event.kind == "maintenance_on"
+                guard.maintenance[event.target] = event.kind == "maintenance_on"
             case "reset_brake":
-                self.guard.hold_until, self.guard.blind = float("-inf"), False
+                guard.hold_until, guard.blind = float("-inf"), False
             case "release":
-                self.quarantined.pop(event.target, None)
-                self.spares.claimed.pop(event.target, None)
+                self.recovery.release(event.target)
+            case "approve" if incident is not None and incident.state in OPEN:
+                guard.approved.add(incident.id)
+                return self._act(incident, now)
             case "ack" if incident is not None:
                 incident.extra["acknowledged"] = event.who
             case "false_alarm" if incident is not None and incident.state in OPEN:
@@ -364,7 +344,7 @@ class Council:
     # --- bounds ---
 
     def _sweep(self, now: float) -> list[Decision]:
-        """Lets expired votes go, and suspicions with them."""
+        """Lets expired votes go, and suspicions with them; looks for witnesses that say nothing."""
         decisions: list[Decision] = []
         for key, ballot in list(self.ballots.items()):
             if any(now - arrived < vote.expires_seconds for vote, arrived in ballot.votes.values()):
@@ -373,8 +353,40 @@ class Council:
             if incident is not None and incident.state is State.SUSPECTED and key == incident.keys[0]:
                 decisions += self._close(incident, State.REFUTED, "no witness says it any more", now)
             del self.ballots[key]
-        self._sweep_due = now + SWEEP_SECONDS if self.ballots else float("inf")
+        decisions += self._watch_witnesses(now)
+        self._sweep_due = now + SWEEP_SECONDS if self.ballots or self.quorum.views else float("inf")
         return decisions
+
+    def _watch_witnesses(self, now: float) -> list[Decision]:
+        """A witness that shows no view while the others do, or that alone finds many nodes late."""
+        decisions: list[Decision] = []
+        for witness, doubt in self.quorum.doubts(now).items():
+            for fault in ("monitor.witness_lost", "monitor.blind"):
+                key = f"{fault}|witness={witness}|"
+                known = self.open.get(self.by_key.get(key, ""))
+                if doubt is not None and doubt[0] == fault and known is None:
+                    decisions += self._own(key, fault, witness, doubt[1], now)
+                elif known is not None and (doubt is None or doubt[0] != fault):
+                    decisions += self._close(known, State.RESOLVED, "it sees like the others again", now)
+        return decisions
+
+    def _own(self, key: str, fault: str, witness: str, reason: str, now: float) -> list[Decision]:
+        """An incident that the council itself finds: about a witness, told by the others."""
+        subject = {"witness": witness}
+        piece = Evidence(t=now, kind="witness", subject=subject, effect="confirm", text=reason, layer="operator")
+        vote = Vote(
+            key=key, witness="council", verdict=Verdict.FAULTY, fault=fault, culprit="monitor", subject=subject, incarnation="",
+            response="page", repair="none", layers=("operator",), evidence=(piece,), reason=reason, reason_code="views", t=now,
+        )  # fmt: skip
+        others = {other: "faulty" for other in self.quorum.witnesses if other != witness}
+        incident = open_incident(vote, others, now)
+        if incident.id in self.incidents:
+            incident.id = short_hash(incident.id, now)
+        self.incidents[incident.id] = self.open[incident.id] = incident
+        self.by_key[key] = incident.id
+        incident.move(State.CONFIRMED, now)
+        incident.confirmed_t = now
+        return [incident.change(now, "suspected", response="watch"), *self._told(incident, now)]
 
     def _make_room(self) -> None:
         if len(self.incidents) >= INCIDENTS_MAX:
@@ -384,29 +396,20 @@ class Council:
                 for key in incident.keys:
                     self.by_key.pop(key, None)
                 for decision in incident.actions:
-                    self.actions.pop(decision, None)
+                    self.recovery.actions.pop(decision, None)
 
     # --- a new leader goes on where the old one was ---
 
     def snapshot(self) -> dict[str, Any]:
         """All that the next leader needs, in a form that JSON can carry. Votes are not in it: they are cast again."""
-        return {
-            "fence": self.fence, "incidents": [dump(incident) for incident in self.incidents.values()],
-            "claimed": dict(self.spares.claimed), "quarantined": dict(self.quarantined), "guard": self.guard.snapshot(),
-        }  # fmt: skip
+        return {"incidents": [dump(incident) for incident in self.incidents.values()], "recovery": self.recovery.snapshot()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on where `snapshot` was taken. The fence never goes back."""
-        self.fence = max(self.fence, int(state["fence"]))
+        """Goes on where `snapshot` was taken."""
         self.incidents = {one["id"]: load(one) for one in state["incidents"]}
+        self.open = {one.id: one for one in self.incidents.values() if one.state in OPEN}
         self.by_key = {key: one.id for one in self.incidents.values() for key in one.keys}
-        self.spares.claimed, self.quarantined = dict(state["claimed"]), dict(state["quarantined"])
-        self.guard.restore(state["guard"])
-
-    @staticmethod
-    def _stronger(new: str, old: str) -> bool:
-        ladder = ("ignore", "watch", "page", "drain", "restart")
-        return ladder.index(new) > ladder.index(old)
+        self.recovery.restore(state["recovery"])
 
 
 def _runs(seen: Any, attempt: int) -> bool:

@@ -20,6 +20,8 @@ class Guard:
     restarts: dict[str, list[float]] = field(default_factory=dict)
     drastic: list[float] = field(default_factory=list)
     maintenance: dict[str, bool] = field(default_factory=dict)
+    #: Incidents that a person approved: mode `advise` does not hold them back.
+    approved: set[str] = field(default_factory=set)
     #: A person stopped all actions.
     paused: bool = False
     #: Brakes: hold until then (A), and blind now (B).
@@ -40,14 +42,14 @@ class Guard:
                 modes.append(scope.mode)
         return min(modes, key=MODES.index)
 
-    def refuses(self, action: str, *, fault: str, jobs: list[str], nodes: list[str], now: float) -> str | None:
+    def refuses(self, action: str, *, incident: str, fault: str, jobs: list[str], nodes: list[str], now: float) -> str | None:
         """Why an action may not be carried out; None: it may."""
         if self.paused:
             return "paused: a person has stopped all actions"
         mode = self.mode(fault, jobs, nodes)
         if mode == "observe":
             return "mode observe: recorded only"
-        if mode == "advise" and action != "page":
+        if mode == "advise" and action != "page" and incident not in self.approved:
             return "mode advise: a person decides"
         held = [name for name in (*jobs, *nodes) if self.maintenance.get(name)]
         if held and action != "page":
@@ -81,6 +83,7 @@ class Guard:
         """State for the next leader."""
         return {
             "restarts": self.restarts, "drastic": self.drastic, "maintenance": self.maintenance, "paused": self.paused,
+            "approved": sorted(self.approved), "blind": self.blind,
             "hold_until": None if self.hold_until == float("-inf") else self.hold_until,
         }  # fmt: skip
 
@@ -88,7 +91,7 @@ class Guard:
         """Goes on where another leader was."""
         self.restarts = {job: list(times) for job, times in state["restarts"].items()}
         self.drastic, self.maintenance = list(state["drastic"]), dict(state["maintenance"])
-        self.paused = state["paused"]
+        self.paused, self.blind, self.approved = state["paused"], state["blind"], set(state["approved"])
         self.hold_until = float("-inf") if state["hold_until"] is None else state["hold_until"]
 
 

@@ -15,6 +15,11 @@ VETO_SECONDS = 1.5
 #: A view older than this says nothing any more.
 VIEW_FRESH_SECONDS = 5.0
 
+#: A witness that shows no view for this long is lost; one lost vote or a slow ledger is not.
+WITNESS_SECONDS = 15.0
+#: A witness that finds this part of its nodes late while the others find almost none sits behind a broken path of its own.
+WITNESS_SIDE_RATIO, WITNESS_SIDE_MIN, WITNESS_SIDE_OTHERS = 0.2, 3, 0.05
+
 
 class Outcome(StrEnum):
     """What the votes on one suspicion say together."""
@@ -32,6 +37,10 @@ class Ballot:
     key: str
     opened: float
     votes: dict[str, tuple[Vote, float]] = field(default_factory=dict)
+
+    def doubted(self, now: float) -> bool:
+        """Whether at least one witness still doubts."""
+        return any(vote.verdict is Verdict.FAULTY and now - arrived < vote.expires_seconds for vote, arrived in self.votes.values())
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,6 +92,28 @@ class Quorum:
         """Whether a witness has shown its view lately."""
         view = self.views.get(witness)
         return view is not None and now - view.arrived <= VIEW_FRESH_SECONDS
+
+    def doubts(self, now: float) -> dict[str, tuple[str, str] | None]:
+        """What the witnesses' views say of each other: (fault, reason), or None for a witness that sees as the others do.
+
+        Nothing is said while no majority shows fresh views: then it is the leader, or the ledger, that was late.
+        """
+        fresh = [witness for witness in self.views if self.is_up(witness, now)]
+        found: dict[str, tuple[str, str] | None] = {}
+        for witness, view in sorted(self.views.items()):
+            others = [self.views[other] for other in fresh if other != witness]
+            found[witness] = None
+            if len(others) < self.needed:
+                continue
+            if now - view.arrived > WITNESS_SECONDS:
+                found[witness] = ("monitor.witness_lost", f"{witness} has shown no view for {now - view.arrived:.0f} s")
+            elif (
+                view.late_count >= max(WITNESS_SIDE_MIN, WITNESS_SIDE_RATIO * view.known)
+                and all(other.late_count <= WITNESS_SIDE_OTHERS * max(other.known, 1) for other in others)
+            ):  # fmt: skip
+                text = f"{witness} alone finds {view.late_count} of {view.known} nodes silent: its own path is broken"
+                found[witness] = ("monitor.blind", text)
+        return found
 
     def tally(self, ballot: Ballot, now: float) -> Tally:
         """Counts one ballot."""

@@ -10,7 +10,11 @@ from detectors.core.world import JobState, World
 #: Faults after which no state of the job is worth saving: the last good snapshot is taken.
 POISONED = frozenset({"job.loss_nan", "job.resume_mismatch", "gpu.sdc", "storage.hang", "storage.full", "job.snapshot_failed"})
 #: Pages that come with a copy of the state, for the job may not last.
-SAVE_AND_PAGE = frozenset({"job.hang", "job.loss_stagnant"})
+SAVE_AND_PAGE = frozenset({"job.hang", "job.loss_stagnant", "switch.down", "domain.lost"})
+#: Culprits that are a part of a machine: the machine is taken out.
+OF_A_MACHINE = frozenset({"gpu", "node", "nic", "link"})
+#: Faults that take the whole host with all its ranks.
+LOSES_HOST = frozenset({"node.lost", "node.hung", "node.panic", "node.reboot"})
 
 
 @dataclass(slots=True)
@@ -21,6 +25,18 @@ class Planned:
     target: dict[str, Any]
     jobs: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a job goes on: what takes whose slot, and from which snapshot.
+
+    `rule`: `newest` (the emergency set if it is committed in time), `last_good` (nothing of the fault's own time) or
+    `previous` (one before the newest: the job failed again and again without a new one).
+    """
+
+    replace: list[dict[str, Any]]
+    rule: str
 
 
 class Spares:
@@ -40,25 +56,34 @@ class Spares:
         return None
 
 
-def wanted(incident: Incident, world: World, spares: Spares, unfit: set[str]) -> list[Planned]:
+def taken_out(incident: Incident) -> list[str]:
+    """The machines that the incident's response takes out."""
+    return incident.nodes if incident.culprit in OF_A_MACHINE and incident.fault != "domain.lost" else []
+
+
+def suffering(incident: Incident, world: World) -> list[JobState]:
+    """The jobs that the incident touches and that still run."""
+    return [world.jobs[name] for name in sorted(incident.jobs) if name in world.jobs and not world.jobs[name].ended]
+
+
+def wanted(incident: Incident, world: World, places: dict[str, Place]) -> list[Planned]:
     """The actions that the incident's response means, in their order.
 
     Args:
-        incident: confirmed; its `nodes` are those to take out, its `jobs` those that suffer.
+        incident: confirmed.
         world: jobs and slots.
-        spares: claims are made here.
-        unfit: nodes that must not be used: quarantined, suspect or silent.
+        places: job -> where it goes on; a job that is not in it is not restarted (it fails again and again).
     """
-    jobs = [world.jobs[name] for name in sorted(incident.jobs) if name in world.jobs and not world.jobs[name].ended]
-    out = incident.nodes if incident.culprit in ("gpu", "node", "nic", "link") or incident.extra.get("take_out") else []
+    jobs = suffering(incident, world)
     plan: list[Planned] = []
     match incident.response:
         case "restart":
+            going = [state for state in jobs if state.name in places]
             if incident.fault not in POISONED:
                 plan += [_snapshot(state, incident) for state in jobs]
-            plan += [Planned("quarantine", {"node": node}, nodes=[node]) for node in out]
-            plan += [_restart(state, incident, out, spares, unfit | set(out)) for state in jobs]
-            if not plan:
+            plan += [Planned("quarantine", {"node": node}, nodes=[node]) for node in taken_out(incident)]
+            plan += [_restart(state, places[state.name]) for state in going]
+            if len(going) < len(jobs) or not plan:
                 plan.append(_page(incident))
         case "drain":
             plan += [Planned("drain", {"node": node}, [state.name for state in jobs], [node]) for node in incident.nodes]
@@ -78,33 +103,24 @@ def wanted(incident: Incident, world: World, spares: Spares, unfit: set[str]) ->
 def dead_ranks(incident: Incident, state: JobState) -> set[int]:
     """Ranks of a job that cannot save anything any more."""
     told = incident.extra.get("dead_ranks", {}).get(state.name, ())
-    gone = {rank for node in incident.nodes for rank in state.node_ranks.get(node, ())} if _loses_host(incident) else set()
+    gone: set[int] = set()
+    if incident.fault in LOSES_HOST:
+        gone = {rank for node in incident.nodes for rank in state.node_ranks.get(node, ())}
     return {*told, *gone, *state.exits}
-
-
-def _loses_host(incident: Incident) -> bool:
-    return incident.fault in ("node.lost", "node.hung", "node.panic", "node.reboot")
 
 
 def _snapshot(state: JobState, incident: Incident) -> Planned:
     living = sorted(set(range(state.size)) - dead_ranks(incident, state))
-    target = {"job": state.name, "attempt": state.attempt, "ranks": living, "step": None}
-    return Planned("snapshot", target, [state.name])
+    return Planned("snapshot", {"job": state.name, "attempt": state.attempt, "ranks": living, "step": None}, [state.name])
 
 
-def _restart(state: JobState, incident: Incident, out: list[str], spares: Spares, unfit: set[str]) -> Planned:
-    replace: list[dict[str, Any]] = []
-    for node in out:
-        slots = state.node_ranks.get(node, ())
-        spare = spares.claim(incident.id, unfit) if slots else None
-        replace += [{"slot": slot, "from": node, "to": spare} for slot in slots]
-    resume: dict[str, Any] = {"step": None, "manifest": None, "rule": "newest"}
-    if incident.fault in POISONED:
-        resume["rule"] = "last_good"
-    target = {"job": state.name, "attempt": state.attempt, "replace": replace, "resume": resume}
-    return Planned("restart", target, [state.name], sorted({str(item["to"]) for item in replace if item["to"]}))
+def _restart(state: JobState, place: Place) -> Planned:
+    target = {
+        "job": state.name, "attempt": state.attempt, "replace": place.replace,
+        "resume": {"step": None, "manifest": None, "rule": place.rule},
+    }  # fmt: skip
+    return Planned("restart", target, [state.name], sorted({str(item["to"]) for item in place.replace if item["to"]}))
 
 
 def _page(incident: Incident) -> Planned:
-    target = {"fault": incident.fault, "subject": dict(incident.subject), "severity": incident.extra.get("severity", "")}
-    return Planned("page", {name: value for name, value in target.items() if value != ""}, sorted(incident.jobs), [])
+    return Planned("page", {"fault": incident.fault, "subject": dict(incident.subject)}, sorted(incident.jobs), [])

@@ -45,7 +45,7 @@ class Rulebook:
         self.parts = Parts(world.fleet)
         self.codes = GpuCodeRule(world, self.parts, docket, codes)
         self.health = GpuHealthRule(world, self.parts, docket)
-        self.links = LinkRule(world, docket, self._locate)
+        self.links = LinkRule(world, docket, self.locate)
         self.host = HostRule(world, docket)
         self.exits = ExitRule(world, docket, self._explains_exit)
         self.hangs = HangRule(world, docket, policy, silence.age)
@@ -156,7 +156,8 @@ class Rulebook:
             self.host.stands(job, now, text)
             self.docket.last(job)
 
-    def _locate(self, failing: set[tuple[str, ...]], working: set[tuple[str, ...]]) -> list[Cause]:
+    def locate(self, failing: set[tuple[str, ...]], working: set[tuple[str, ...]]) -> list[Cause]:
+        """The common causes of failing parts."""
         return common_causes(self.topology, failing, working)
 
     def _explains_exit(self, state: JobState, rank: int, text: str, now: float) -> tuple[str, Evidence] | bool:

@@ -67,16 +67,15 @@ class JobState:
         """Seconds without progress that the job allows itself in a phase."""
         return float(self.limits.get(f"{phase}_s", default))
 
-    def alive_since(self, node: str, since: float) -> bool:
-        """Whether something proves that the job's ranks on `node` lived after `since`.
+    def life_of(self, node: str) -> float:
+        """The newest time at which something proves that the job's ranks on `node` lived; NEVER if nothing does.
 
-        Either one of its own ranks began a step (and finished it) or moved after it, or the job is synchronous and
-        any rank did: nobody finishes a step of which one member is gone.
+        Either one of its own ranks began a step (and finished it) or moved then, or the job is synchronous and any rank
+        did: nobody finishes a step of which one member is gone.
         """
         ranks = self.node_ranks.get(node, ())
-        if any(self.rank_began[rank] > since for rank in ranks):
-            return True
-        return self.synchronous and bool(ranks) and self.began > since
+        own = max((self.rank_began[rank] for rank in ranks), default=NEVER)
+        return max(own, self.began) if self.synchronous and ranks else own
 
 
 class World:

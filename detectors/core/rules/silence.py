@@ -6,7 +6,7 @@ Silence alone never makes more than a suspect before the hard limit. Every rung 
 of the host cannot produce (it confirms), and one sign of life newer than the silence takes it back (it vetoes).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -26,6 +26,8 @@ FAULTS_OF_SILENCE = ("node.lost", "agent.lost", "path.broken", "node.hung")
 COMPLAINT_LEAD_SECONDS = 3.0
 #: Probers are given this long to answer before their silence counts as "nobody could ask".
 PROBE_ANSWER_SECONDS = 3.0
+#: A verdict that could be part of something larger waits this long after the node became late.
+HOLD_SECONDS = 2.0
 #: Rounds of probes at the short interval; later ones come at four times of it.
 FAST_ROUNDS = 5
 #: Complaints remembered per node; more of the same prove nothing new.
@@ -47,6 +49,9 @@ class Case:
     next_probe: float = 0.0
     fault: str = ""
     due: float = 0.0
+    #: The newest sign of life: the silence is judged from here. `alive`: its jobs go on.
+    base: float = 0.0
+    alive: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -77,6 +82,8 @@ class SilenceRule:
         #: node -> hardware evidence that is independent of a mere freeze: (when, text).
         self.hardware: dict[str, tuple[float, str]] = {}
         self.requests: list[ProbeRequest | CopyRequest] = []
+        #: Says why a verdict on a single node must wait (its whole rack is falling silent, ..).
+        self.holds: Callable[[Case, float], str | None] = lambda case, now: None
         #: (when to look again, node); entries that are no longer true are skipped.
         self._due: list[tuple[float, str]] = []
 
@@ -86,7 +93,7 @@ class SilenceRule:
         """A node has become late."""
         node = self.world.nodes[row]
         since = float(self.arrivals.last[row])
-        case = self.cases[node] = Case(node, row, since, now, incarnation, seq, next_probe=now)
+        case = self.cases[node] = Case(node, row, since, now, incarnation, seq, next_probe=now, base=since)
         for state in self.world.jobs_on(node):
             self.requests.append(
                 CopyRequest(
@@ -134,13 +141,16 @@ class SilenceRule:
 
     # --- time ---
 
-    def advance(self, now: float) -> None:
-        """Judges every case whose time has come, and asks for probes."""
+    def advance(self, now: float) -> bool:
+        """Judges every case whose time has come, and asks for probes. True if one came to its hard limit."""
+        limit = False
         while self._due and self._due[0][0] <= now:
             due, node = heappop(self._due)
             case = self.cases.get(node)
             if case is not None and case.due == due:
+                limit = limit or now - case.since >= self.policy.hard_limit_seconds
                 self.judge(case, now)
+        return limit
 
     def next_due(self) -> float:
         """When a case needs a look without any signal; infinity if there is none."""
@@ -151,7 +161,9 @@ class SilenceRule:
         limits = (
             case.next_probe,
             case.since + self.policy.hard_limit_seconds,
-            case.since + self._hung_after(case),
+            case.base + self.policy.hard_limit_seconds,
+            case.base + self._hung_after(case),
+            case.opened + HOLD_SECONDS,
             case.opened + PROBE_ANSWER_SECONDS,
         )
         due = min(limit for limit in limits if limit > now)
@@ -176,6 +188,8 @@ class SilenceRule:
         self._ask(case, now)
         self._set_due(case, now)
         found = self._look(case, now)
+        if found.sure and (why := self.holds(case, now)) is not None:
+            found = Finding(found.fault, False, f"{found.reason}; {why}", "held", "watch", found.evidence)
         if case.fault and case.fault != found.fault:
             self._drop(case, now, f"it is {found.fault}: {found.reason}", found.evidence, keep=found.fault)
         case.fault = found.fault
@@ -196,9 +210,11 @@ class SilenceRule:
 
     def _look(self, case: Case, now: float) -> Finding:
         alive = self._life(case, now)
+        case.alive = alive is not None
         answers = self._answers(case, now)
         complaints = self._complaints(case, now)
-        hard = now >= case.since + self.policy.hard_limit_seconds
+        # Whoever was proven alive is silent since then, not since its last heartbeat.
+        hard = now >= (case.since if case.alive else case.base) + self.policy.hard_limit_seconds
         shown = (*self._shown(answers, case, now), *complaints)
         names = f"{case.node} has been silent for {now - case.since:.1f} s"
         if alive is not None:
@@ -235,7 +251,7 @@ class SilenceRule:
     def _mute(self, case: Case, names: str, shown: tuple[Evidence, ...], hard: bool, now: float) -> Finding:
         states = self.world.jobs_on(case.node)
         hung_after = self._hung_after(case)
-        if states and now >= case.since + hung_after and all(now - state.moved_t >= hung_after * 0.9 for state in states):
+        if states and now >= case.base + hung_after and all(now - state.moved_t >= hung_after * 0.9 for state in states):
             return Finding("node.hung", True, f"{names}; its kernel answers, its processes do not, its job stands still",
                            "mute_job_still", "restart", shown)  # fmt: skip
         if not states and hard:
@@ -247,7 +263,7 @@ class SilenceRule:
         now: float,
     ) -> Finding:  # fmt: skip
         hardware = self.hardware.get(case.node)
-        if hardware is not None and hardware[0] >= case.since - COMPLAINT_LEAD_SECONDS * 10:
+        if hardware is not None and hardware[0] >= case.base - COMPLAINT_LEAD_SECONDS * 10:
             shown = (*shown, _evidence(now, "kernel", {"node": case.node}, "confirm", hardware[1]))
         else:
             hardware = None
@@ -268,11 +284,13 @@ class SilenceRule:
     def _life(self, case: Case, now: float) -> Evidence | None:
         """A sign of life newer than the silence, from the jobs of the node; it holds as long as the job goes on."""
         for state in self.world.jobs_on(case.node):
-            if not state.alive_since(case.node, case.since):
+            life = state.life_of(case.node)
+            if life <= case.since:
                 continue
-            # It re-bases the clock of the silence, it never stops it: a job that stood still since proves nothing more.
+            # It re-bases the clock of the silence, it never stops it: a job that stands still now proves nothing of now.
+            case.base = max(case.base, life)
             usual = state.steps.value or 0.0
-            if now - state.moved_t > max(self.policy.hard_limit_seconds, self.policy.hung_after_steps * usual):
+            if now - state.moved_t > max(self.policy.heartbeat_timeout, self.policy.hang_steps * usual):
                 continue
             return Evidence(
                 t=now, kind="step", subject={"job": state.name, "node": case.node}, effect="veto", layer="application",
@@ -297,7 +315,7 @@ class SilenceRule:
         return tuple(
             Evidence(t=when, kind="collective_error", subject={"node": accuser}, effect="confirm", text=text, layer="communication")
             for when, accuser, text in told
-            if when >= case.since - COMPLAINT_LEAD_SECONDS and accuser != case.node
+            if when >= case.base - COMPLAINT_LEAD_SECONDS and accuser != case.node
         )
 
     def _ask(self, case: Case, now: float) -> None:

@@ -1,0 +1,201 @@
+"""From a confirmed incident to orders: spares, the fence, limits and brakes, amended recoveries, and jobs that loop.
+
+A recovery belongs to a job's attempt. A second fault before the job steps again amends it: one restart with all slots that
+were replaced so far, under a larger fence, so that the order given before is void.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from detectors.core.identity import short_hash
+from detectors.core.incident import OPEN, Incident, State
+from detectors.core.policy import DRASTIC, Guard
+from detectors.core.response import POISONED, Place, Planned, Spares, suffering, taken_out, wanted
+from detectors.core.types import Action
+from detectors.core.world import JobState, World
+from outrider.config.policy import Policy
+from outrider.fleet import Fleet
+
+
+@dataclass(slots=True)
+class Loop:
+    """How often a job failed since its newest committed step."""
+
+    committed: int = -1
+    failures: int = 0
+    attempt: int = -1
+
+
+class Recovery:
+    """Turns incidents into actions.
+
+    Args:
+        fleet: spares and size.
+        policy: limits, deadlines, brakes.
+        world: jobs and slots.
+        fence: the last fencing number used.
+    """
+
+    def __init__(self, fleet: Fleet, policy: Policy, world: World, fence: int) -> None:
+        self.policy, self.world, self.fence = policy, world, fence
+        self.guard = Guard(policy)
+        self.spares = Spares(fleet.spares)
+        self.size = len(fleet.nodes)
+        self.actions: dict[str, Action] = {}
+        #: Nodes taken out -> incident that did it.
+        self.quarantined: dict[str, str] = {}
+        #: job -> (attempt, slots replaced so far).
+        self.replaced: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+        self.loops: dict[str, Loop] = {}
+        #: Incidents whose actions a brake holds back; tried again when it lets go.
+        self.held: list[str] = []
+        self._lost: list[float] = []
+
+    # --- orders ---
+
+    def act(self, incident: Incident, doubted: set[str], now: float) -> list[Action]:
+        """The actions of an incident, or their recorded refusals. `doubted`: nodes of other open incidents."""
+        self._brake(incident, now)
+        unfit = doubted | set(self.quarantined) | set(incident.nodes)
+        claims_before = dict(self.spares.claimed)
+        places = self._places(incident, unfit) if incident.response == "restart" else {}
+        plan = wanted(incident, self.world, places)
+        if not plan:
+            return []
+        if any(item.action in DRASTIC or item.action == "snapshot" for item in plan):
+            self.fence += 1
+        incident.fence = self.fence
+        out: list[Action] = []
+        after: tuple[str, ...] = ()
+        for item in plan:
+            action = self._order(incident, item, after, now)
+            out.append(action)
+            if action.refused is None:
+                incident.actions.append(action.decision_id)
+                self.actions[action.decision_id] = action
+                if item.action != "page":
+                    after = (*after, action.decision_id)
+                self._note(incident, item)
+        self._settle(incident, out, claims_before, now)
+        return out
+
+    def _order(self, incident: Incident, item: Planned, after: tuple[str, ...], now: float) -> Action:
+        nodes = [*incident.nodes, *item.nodes]
+        refused = self.guard.refuses(item.action, incident=incident.id, fault=incident.fault, jobs=item.jobs, nodes=nodes, now=now)
+        snapshot = item.action == "snapshot"
+        deadline = self.policy.snapshot_deadline_seconds if snapshot else self.policy.action_deadline_seconds
+        return Action(
+            t=now, decision_id=short_hash(incident.id, item.action, sorted(item.target.items(), key=str), self.fence),
+            incident=incident.id, action=item.action, target=item.target, fence=incident.fence, deadline_seconds=deadline,
+            after=after, reason=incident.explanation, refused=refused, dry_run=refused is not None,
+        )  # fmt: skip
+
+    def _note(self, incident: Incident, item: Planned) -> None:
+        if item.action == "quarantine":
+            self.quarantined[item.target["node"]] = incident.id
+        elif item.action == "restart":
+            self.replaced[item.target["job"]] = (item.target["attempt"], item.target["replace"])
+
+    def _settle(self, incident: Incident, out: list[Action], claims_before: dict[str, str], now: float) -> None:
+        restarts = [action for action in out if action.action == "restart"]
+        if restarts and all(action.refused for action in restarts):
+            self.spares.claimed = claims_before
+        if any(action.refused is None and action.action in DRASTIC for action in out):
+            self.guard.count(sorted(incident.jobs), any(action.refused is None for action in restarts), now)
+        if any((action.refused or "").startswith("brake") for action in out) and incident.id not in self.held:
+            self.held.append(incident.id)
+        if incident.state is State.CONFIRMED:
+            incident.move(State.ACTING, now)
+
+    # --- where a job goes on ---
+
+    def _places(self, incident: Incident, unfit: set[str]) -> dict[str, Place]:
+        places = {}
+        for state in suffering(incident, self.world):
+            loop = self.loops.setdefault(state.name, Loop())
+            if loop.attempt != state.attempt:  # a second fault of one attempt amends, it is no second failure
+                loop.attempt, loop.failures = state.attempt, loop.failures + 1
+            limit = self.policy.crash_loop_attempts
+            if limit and loop.failures > limit + 1:
+                incident.extra["crash_loop"] = {"job": state.name, "failures": loop.failures, "committed": loop.committed}
+                continue
+            rule = "previous" if limit and loop.failures > limit else "newest"
+            if incident.fault in POISONED:
+                rule = "last_good"
+            places[state.name] = Place(self._replace(incident, state, unfit), rule)
+        return places
+
+    def _replace(self, incident: Incident, state: JobState, unfit: set[str]) -> list[dict[str, Any]]:
+        """All slots of this attempt that change hands: those of a recovery under way, and the new ones."""
+        attempt, before = self.replaced.get(state.name, (-1, []))
+        replace = [dict(item) for item in before] if attempt == state.attempt else []
+        out = set(taken_out(incident))
+        stand_ins: dict[str, str | None] = {}
+        for item in replace:
+            if item["to"] in unfit:  # the stand-in itself is lost: another one takes its place
+                stand_ins.setdefault(item["to"], self.spares.claim(incident.id, unfit))
+                item["to"] = stand_ins[item["to"]]
+        held = {item["slot"] for item in replace}
+        for node in sorted(out):
+            slots = [slot for slot in state.node_ranks.get(node, ()) if slot not in held]
+            spare = self.spares.claim(incident.id, unfit | out) if slots else None
+            replace += [{"slot": slot, "from": node, "to": spare} for slot in slots]
+        return replace
+
+    def standing_in(self, node: str) -> list[JobState]:
+        """Jobs whose recovery under way gave a slot to `node`."""
+        return [
+            self.world.jobs[job] for job, (attempt, items) in sorted(self.replaced.items())
+            if job in self.world.jobs and self.world.jobs[job].attempt == attempt and any(item["to"] == node for item in items)
+        ]  # fmt: skip
+
+    # --- what the world answers ---
+
+    def committed(self, job: str, step: int) -> None:
+        """A snapshot was committed: a job that gets further does not loop."""
+        loop = self.loops.setdefault(job, Loop())
+        if step > loop.committed:
+            loop.committed, loop.failures = step, 0
+
+    def release(self, node: str) -> None:
+        """A person gives a node back."""
+        self.quarantined.pop(node, None)
+        self.spares.claimed.pop(node, None)
+
+    # --- brakes ---
+
+    def _brake(self, incident: Incident, now: float) -> None:
+        """Brake A: many nodes lost within seconds, and nothing that they share."""
+        if incident.fault not in ("node.lost", "node.hung") or incident.id in self.held:
+            return
+        self._lost = [t for t in self._lost if now - t <= self.policy.brake_window_seconds]
+        self._lost.append(now)
+        if len(self._lost) > max(self.policy.brake_nodes, self.policy.brake_nodes_ratio * self.size):
+            self.guard.hold_until = max(self.guard.hold_until, now + self.policy.brake_hold_seconds)
+
+    def let_go(self, incidents: dict[str, Incident], now: float) -> list[Incident]:
+        """Incidents whose held actions may be tried again now."""
+        if now < self.guard.hold_until or self.guard.blind:
+            return []
+        held, self.held = self.held, []
+        return [incidents[one] for one in held if one in incidents and incidents[one].state in OPEN]
+
+    # --- the next leader ---
+
+    def snapshot(self) -> dict[str, Any]:
+        """State for the next leader, in a form that JSON can carry."""
+        return {
+            "fence": self.fence, "claimed": dict(self.spares.claimed), "quarantined": dict(self.quarantined),
+            "replaced": {job: [attempt, items] for job, (attempt, items) in self.replaced.items()},
+            "loops": {job: [loop.committed, loop.failures, loop.attempt] for job, loop in self.loops.items()},
+            "held": list(self.held), "lost": list(self._lost), "guard": self.guard.snapshot(),
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on where `snapshot` was taken. The fence never goes back."""
+        self.fence = max(self.fence, int(state["fence"]))
+        self.spares.claimed, self.quarantined = dict(state["claimed"]), dict(state["quarantined"])
+        self.replaced = {job: (int(attempt), list(items)) for job, (attempt, items) in state["replaced"].items()}
+        self.loops = {job: Loop(*map(int, numbers)) for job, numbers in state["loops"].items()}
+        self.held, self._lost = list(state["held"]), list(state["lost"])
+        self.guard.restore(state["guard"])
