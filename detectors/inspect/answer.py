@@ -1,32 +1,18 @@
 """The answer for people: what broke, where, how sure, what Outrider would do, what you do next."""
 
+import re
+from typing import Any
+
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
 from detectors.inspect.findings import Finding
 from outrider.catalogue import FAULTS
+from outrider.explain.pages import DOES, REPAIRS
 from outrider.signals import SUBJECT_KEYS
 
 _COLOURS = {"restart": "bold red", "drain": "red", "page": "yellow", "watch": "cyan", "ignore": "dim"}
-_DOES = {
-    "ignore": "counts it, nothing else",
-    "watch": "records and shows it",
-    "page": "tells a person; touches no job",
-    "drain": "gives this part no new work and lets the job leave at its next boundary",
-    "restart": "saves what is sound, takes the culprit out, restarts the job on a spare",
-}
-_REPAIRS = {
-    "none": "nothing to repair",
-    "reset_gpu": "reset the GPU",
-    "reboot_node": "reboot the node",
-    "replace_part": "replace the part",
-    "check_link": "check cable, module and port",
-    "fix_app": "mend the program",
-    "fix_data": "mend the data or its loader",
-    "fix_storage": "mend the storage",
-    "investigate": "find out more first",
-}
 #: Evidence lines shown to a person; all that are kept stand in the JSON.
 _SHOWN = 4
 
@@ -43,6 +29,12 @@ def print_answer(findings: list[Finding], *, sources: int, kinds: list[str]) -> 
         _print_one(console, one)
 
 
+def _filled(step: str, subject: dict[str, Any]) -> str:
+    """A command with the names that are known in place of NODE, GPU, PCI, NIC, MOUNT and JOB."""
+    known = {key.upper(): str(subject[key]) for key in ("node", "gpu", "pci", "nic", "mount", "job") if key in subject}
+    return re.sub(r"\b(?:NODE|GPU|PCI|NIC|MOUNT|JOB)\b(?!-)", lambda word: known.get(word[0], word[0]), step)
+
+
 def _print_one(console: Console, one: Finding) -> None:
     colour = _COLOURS[one.response]
     sure = "certain by itself" if one.decisive else f"layers: {', '.join(one.layers)}; not proof by itself"
@@ -54,12 +46,12 @@ def _print_one(console: Console, one: Finding) -> None:
         ("where", f"{where}  (culprit: {one.culprit})"),
         ("why", one.explanation),
         ("sure", sure),
-        ("Outrider", _DOES[one.response]),
-        ("repair", _REPAIRS[one.repair]),
+        ("Outrider", DOES[one.response]),
+        ("repair", REPAIRS[one.repair]),
     ):
         console.print(Text(f"  {label:9} {text}"))
     for number, step in enumerate(one.next_steps, 1):
-        console.print(Text(f"  {'you' if number == 1 else '':9} {number}. {step}"))
+        console.print(Text(f"  {'you' if number == 1 else '':9} {number}. {_filled(step, one.subject)}"))
     for line in one.evidence[:_SHOWN]:
         place = f"{line.file}:{line.line}" if line.file else f"line {line.line}"
         console.print(Text(f"  {place:>9}  {line.text[:200]}", style="dim"))

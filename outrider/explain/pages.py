@@ -122,9 +122,8 @@ def as_text(one: Explanation) -> list[str]:
             lines.append(f"  {label:10} {one[key]}")
     if one["what"] != one["fault"]:
         lines.append(f"  {'fault':10} {one['fault']}")
-    lines.append(
-        f"  {'proof':10} {'decisive: the line needs no second layer' if one['decisive'] else 'not decisive: a second layer confirms it'}"
-    )
+    proof = "decisive: the line needs no second layer" if one["decisive"] else "not decisive: a second layer confirms it"
+    lines.append(f"  {'proof':10} {proof}")
     lines.append(f"  {'Outrider':10} {one['response']}: {DOES[one['response']]}")
     lines.append(f"  {'repair':10} {one['repair']}: {REPAIRS[one['repair']]}")
     if one.get("vendor_action"):
@@ -132,7 +131,8 @@ def as_text(one: Explanation) -> list[str]:
     if isinstance(one.get("severity"), dict):
         lines.append(f"  {'severity':10} " + ", ".join(f"{name}: {word}" for name, word in one["severity"].items()))
     if one.get("witnesses"):
-        lines.append(f"  {'witnesses':10} " + ", ".join(f"{kind} ({strength})" for kind, strength in one["witnesses"].items()))
+        told = (f"{kind} ({strength})" for kind, strength in one["witnesses"].items())
+        lines.append(f"  {'witnesses':10} {', '.join(told)}")
     for key, label in (("rules", "know"), ("first_commands", "first"), ("false_alarms", "not when")):
         for number, text in enumerate(one.get(key, ())):
             lines.append(f"  {label if number == 0 else '':10} {'$ ' if key == 'first_commands' else ''}{text}")
