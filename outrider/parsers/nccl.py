@@ -54,7 +54,7 @@ _COMPLETION: Final = (
 NCCL_GATES: Final[Gates] = (
     gate("Got completion", rule("ib_completion", "from peer", _COMPLETION, fix=_completion)),
     gate(
-        " async ",
+        " async e",
         rule(
             "ib_async",
             "Got ",

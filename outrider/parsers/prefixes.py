@@ -91,8 +91,10 @@ def with_year(seconds: float, year: int) -> float:
         return moment.replace(year=year, day=28).timestamp() + 86400
 
 
-_RANK_TAG: Final = re.compile(r"\[(?:global[ _])?rank[ _:=#]{0,2}(\d{1,7})(?:/\d+)?\]", re.IGNORECASE)
-_RANK_BOTH: Final = re.compile(r"\[([A-Za-z][\w.-]{0,62})[ :,/|]{1,2}rank[ _:=]?(\d{1,7})\]", re.IGNORECASE)
+#: `[rank5]`, `[Rank 5]`, `[rank=5/64]`, `[n7 rank 5 INFO]`; not `[PG ID 0 PG GUID 0(default_pg) Rank 5]`, which is a rank
+#: inside a group.
+RANK_TAG: Final = re.compile(r"\[(?!PG )(?:[^\]\[]{0,60}[ _,|:=])?rank[ _:=#]{0,2}(\d{1,7})\b[^\]\[]{0,60}\]", re.IGNORECASE)
+_RANK_BOTH: Final = re.compile(r"\[(?:node[=: ])?([A-Za-z][\w.-]{0,62})[ :,/|]{1,2}rank[ _:=]?\d{1,7}\b", re.IGNORECASE)
 _RANK_WORD: Final = re.compile(
     r"^(?:[\[(]?[\dTZ:.,+/ -]{8,35}[\])]? ?)?(?:\[?(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL)\]?[ :]{0,2})?"
     r"(?:global[ _])?rank[ _:=]{0,2}(\d{1,7})\b",
@@ -143,10 +145,10 @@ def origin(line: str) -> Origin:
         node = match[1]
     elif (match := _RAY.match(head)) or (match := _POD.match(head)):
         node, pid = (match[2], int(match[1])) if match.re is _RAY else (match[1] or match[2], None)
-    if match := _RANK_TAG.search(head):
+    if match := RANK_TAG.search(head):
         rank = int(match[1])
-    elif match := _RANK_BOTH.search(head):
-        node, rank = match[1] if not _is_word(match[1]) else node, int(match[2])
+        if node is None and (both := _RANK_BOTH.search(head)) and not _is_word(both[1]):
+            node = both[1]
     elif (match := _RANK_WORD.match(head)) or (match := _SLURM_LABEL.match(head)):
         rank = int(match[1])
     if match := _LOCAL_TAG.match(head):

@@ -25,14 +25,38 @@ GATES: Final[Gates] = (
 _STEP_WORDS: Final = ("loss", "Loss", "grad", "iteration", "LOSS")
 
 
+#: Short texts that several gates share: a block is searched for these in place of each.
+_HUBS: Final = (
+    *(
+        "rror",
+        "xception",
+        " signal",
+        "ollective",
+        "oined ",
+        " memory",
+        "orker group",
+        "exit",
+        "CUDA",
+        "_STATUS_",
+        "imed out",
+        "imeout",
+    ),
+    *(" failed", "SIG", "oader", "Killed", "Evict", "heckpoint"),
+)
+#: Gate -> what a block is searched for on its behalf.
+_HUB_OF: Final = {literal: next((hub for hub in _HUBS if hub in literal), literal) for literal, _ in GATES}
+_SEARCHED: Final = tuple(dict.fromkeys((*_STEP_WORDS, *_HUB_OF.values())))
+
+
 def scan(text: str, year: int = YEAR_UNKNOWN) -> list[tuple[int, Record]]:
     """All records of a block of whole lines, each with its line's number in the block, from 0.
 
     Faster than `parse_line` for each line: the block is searched for each literal, and only lines that have one are looked at.
     """
     starts: set[int] = set()
-    active = tuple(one for one in GATES if one[0] in text)
-    for literal in (*(word for word in _STEP_WORDS if word in text), *(one[0] for one in active)):
+    here = {literal for literal in _SEARCHED if literal in text}
+    active = tuple(one for one in GATES if _HUB_OF[one[0]] in here and one[0] in text)
+    for literal in here:
         at = text.find(literal)
         while at >= 0:
             starts.add(text.rfind("\n", 0, at) + 1)

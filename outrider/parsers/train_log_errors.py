@@ -150,7 +150,7 @@ _LOADER: Final[Gates] = (
     gate("Pin memory thread", rule("loader_exited", "exited unexpectedly")),
     *(
         gate(word, rule("loader_stall", word, _WAITED, flags=re.IGNORECASE, fix=_stall))
-        for word in ("oader", "prefetch", "dataset", "atch ", "data wait", "data fetch", "data load", " shard")
+        for word in ("oader", "prefetch", "dataset", " batch ", "data fetch", " shard")
     ),
 )
 
@@ -160,7 +160,6 @@ _PROCESS: Final[Gates] = (
     gate("Bus error", rule("bus_error", "Bus error")),
     gate("insufficient shared memory", rule("bus_error", "insufficient shared memory")),
     gate("Fatal Python error", rule("segfault", "Fatal Python error", r"Fatal Python error: (?P<message>.{1,80})")),
-    gate("core dumped", rule("abort", "core dumped")),
     gate(
         "corrupted ", rule("segfault", "corrupted ", r"(?:malloc\(\)|free\(\)|double free|corrupted size|corrupted double-linked)")
     ),

@@ -9,8 +9,8 @@ on a step line.
 import re
 from typing import Any, Final
 
-from outrider.parsers.prefixes import plain
-from outrider.parsers.train_log_rule import Gates, Record, gate, make_record, rule
+from outrider.parsers.prefixes import HEAD_CHARS, RANK_TAG, plain, stamp
+from outrider.parsers.train_log_rule import TEXT_CHARS_MAX, Gates, Record, gate, rule
 
 _NUM: Final = r"(?P<v>[-+]?(?:nan(?![a-z])|inf(?:inity)?(?![a-z])|\d{1,18}(?:\.\d{0,18})?(?:e[-+]?\d{1,4})?))"
 _SEP: Final = r"['\"]?\s{0,3}(?:[:=]\s{0,12}|\s)['\"\[(]?"
@@ -28,6 +28,15 @@ _AFTER_TIME: Final = re.compile(
 #: Keywords before which these may stand: `lm loss`, `train_loss`, `global_step`; a letter before `loss` is another word.
 _STEP_KEYS: Final = ("iteration", "step", "iter")
 _TIME_KEYS: Final = ("elapsed time", "timing in s", "step_time", "step time", "iter time", "iter_time", "iteration time", "step_s")
+_FIELDS: Final = (
+    ("lr", "learning rate"),
+    ("lr", "learning_rate"),
+    ("lr", "lr"),
+    ("scale", "loss scale"),
+    ("scale", "loss_scale"),
+    ("skipped", "skipped iterations"),
+    ("nans", "nan iterations"),
+)
 _EVAL: Final = re.compile(r"\b(?:valid(?:ation)?|eval(?:uation)?|test|val)[_ /]")
 #: Losses that are parts or other quantities (`aux_loss`, `load_balancing loss`, `stop_loss`) do not speak for the training loss.
 _LOSS_BEFORE: Final = re.compile(
@@ -47,6 +56,14 @@ def _after(low: str, word: str, pattern: re.Pattern[str], *, whole: bool = True)
         if (not whole or at == 0 or not low[at - 1].isalnum()) and (match := pattern.match(low, at + len(word))):
             return match
         at = low.find(word, at + 1)
+    return None
+
+
+def _first(low: str, words: tuple[str, ...], pattern: re.Pattern[str], *, whole: bool) -> re.Match[str] | None:
+    """The first of the words that `pattern` follows somewhere."""
+    for word in words:
+        if word in low and (match := _after(low, word, pattern, whole=whole)):
+            return match
     return None
 
 
@@ -71,10 +88,10 @@ def parse_step(line: str, year: int) -> Record | None:
     low = line.lower()
     loss = _loss(low)
     grad = _after(low, "norm", _AFTER, whole=False) if "grad" in low else None
-    seconds = next((found for key in _TIME_KEYS if key in low and (found := _after(low, key, _AFTER_TIME, whole=False))), None)
+    seconds = _first(low, _TIME_KEYS, _AFTER_TIME, whole=False) if "time" in low or "timing" in low or "step_s" in low else None
     if loss is None and grad is None and seconds is None:
         return None
-    step = next((found for key in _STEP_KEYS if key in low and (found := _after(low, key, _AFTER_STEP))), None)
+    step = _first(low, _STEP_KEYS, _AFTER_STEP, whole=True)
     if step is None and not (loss and "{" in low and ("learning_rate" in low or "epoch" in low or "grad_norm" in low)):
         return None
     data: dict[str, Any] = {}
@@ -87,14 +104,18 @@ def parse_step(line: str, year: int) -> Record | None:
             data[key] = float(match["v"])
     if seconds:
         data["step_s"] = float(seconds["v"]) / (1000 if "ms" in (seconds["unit"], seconds["unit2"]) else 1)
-    for key, word in (("lr", "learning rate"), ("lr", "learning_rate"), ("lr", "lr"), ("scale", "loss scale"), ("scale",
-        "loss_scale"),
-                      ("skipped", "skipped iterations"), ("nans", "nan iterations")):  # fmt: skip
+    for key, word in _FIELDS:
         if key not in data and word in low and (match := _after(low, word, _AFTER)):
             data[key] = float(match["v"])
     if loss is not None and _EVAL.search(low, 0, loss.end()):
         data["eval"] = True
-    return make_record("step", line, data, year)
+    head = line[:HEAD_CHARS]
+    rank = RANK_TAG.search(head) if "ank" in head else None
+    when = stamp(head, year)
+    return Record(
+        what="step", text=line[:TEXT_CHARS_MAX], rank=int(rank[1]) if rank else None, wall=when.seconds if when else None,
+        yearless=bool(when and when.yearless), data=data,
+    )  # fmt: skip
 
 
 _WHO: Final = (
@@ -182,7 +203,7 @@ NAN_GATES: Final[Gates] = (
                 fix=None,
             ),
         )
-        for word in ("NaN", " nan", "non-finite", " inf ")
+        for word in ("NaN", " nan", "non-finite")
     ),
     gate(
         " hash",
@@ -205,7 +226,7 @@ STATE_GATES: Final[Gates] = tuple(
             r"^.{0,60}\[[Rr]ank ?(?P<rank>\d{1,7})\].{0,400}?\b(?:still|waiting|waited|blocked|stuck|retry\w{0,3}|hung|slow)\b",
         ),
     )
-    for word in (" still ", "waiting ", " blocked", " stuck", "etrying")
+    for word in (" still ", "waiting ", " blocked")
 )
 
 LIFE_GATES: Final[Gates] = (

@@ -67,7 +67,6 @@ _SLURM: Final[Gates] = (
         rule("launcher_end", "erminating", r"[Tt]erminating (?:StepId|job step)|termination"),
         rule("launcher_end", "Job step aborted"),
     ),
-    gate("Relinquishing job allocation", rule("launcher_end", "Relinquishing job allocation")),
     gate(
         "scancel",
         rule("cancelled", "scancel", r"\bscancel\b(?: (?P<job>\d{1,12}))?", fix=_kind("cancelled")),
@@ -87,7 +86,7 @@ _KUBERNETES: Final[Gates] = (
         ),
     ),
     gate("low on resource", rule("pod_pressure", "low on resource", r"low on resource: (?P<resource>[\w-]{1,40})")),
-    gate("TaintManager", rule("node_failure", "TaintManager", r"TaintManagerEviction|DeletionByTaintManager")),
+    gate("TaintManagerEviction", rule("node_failure", "TaintManagerEviction")),
     gate(
         "Evict",
         rule(
@@ -98,7 +97,6 @@ _KUBERNETES: Final[Gates] = (
         ),
     ),
     gate("DeadlineExceeded", rule("cancelled", "DeadlineExceeded", fix=_kind("time_limit"))),
-    gate("active longer than specified deadline", rule("cancelled", "deadline", fix=_kind("time_limit"))),
     gate(
         "NotReady",
         rule(
@@ -150,7 +148,6 @@ _SIGNALS: Final[Gates] = (
         ),
     ),
     gate("nterruption", rule("reclaim", "nterruption", r"(?i:spot|instance)\b.{0,40}interruption(?: notice| warning)?")),
-    gate("cheduled for termination", rule("reclaim", "cheduled for termination")),
     gate(
         "aintenance",
         rule(
@@ -177,7 +174,6 @@ _END: Final[Gates] = (
         rule("done", "`Trainer.fit` stopped"),
         rule("done", "eached max", r"[Rr]eached max(?:imum)?[ _]?(?:steps|number of steps|epochs|iterations|tokens|duration)"),
     ),
-    gate("exit interval", rule("done", "exit interval", r"exit (?:interval|duration)")),
 )
 
 SCHEDULER_GATES: Final[Gates] = _SLURM + _KUBERNETES + _SIGNALS + _END

@@ -45,7 +45,7 @@ _WATCHDOG: Final[Gates] = (
         rule(
             "dump_signal",
             "dump signal",
-            r"dump signal .{0,60}?from\s+rank (?P<from_rank>\d{1,7}).{0,200}?[Ll]ast enqueued (?:NCCL )?work: "
+            _GROUP + r"dump signal .{0,60}?from\s+rank (?P<from_rank>\d{1,7}).{0,200}?[Ll]ast enqueued (?:NCCL )?work: "
             r"(?P<enqueued>-?\d{1,18}), last completed (?:NCCL )?work: (?P<completed>-?\d{1,18})",
         ),
         rule("watchdog_status", "ast enqueued", _ENQUEUED),
@@ -56,7 +56,7 @@ _WATCHDOG: Final[Gates] = (
             "dump_signal", "dump signal", r"dump signal .{0,60}?from\s+(?:rank (?P<from_rank>\d{1,7})|this local rank|another rank)"
         ),
     ),
-    gate("Heartbeat monitor timed", rule("monitor_timeout", "Heartbeat monitor timed out")),
+    gate("Heartbeat monitor timed out", rule("monitor_timeout", "Heartbeat monitor timed out")),
     gate(
         "Did not get ",
         rule(
@@ -78,8 +78,6 @@ _WATCHDOG: Final[Gates] = (
     gate("avoid data inconsistency", rule("teardown", "taking the entire process down")),
     gate("async exception", rule("teardown", "async exception")),
     gate("was aborted on rank", rule("teardown", "was aborted on rank")),
-    gate("encountered error set by", rule("teardown", "encountered error set by")),
-    gate("attempting to dump debug info", rule("teardown", "attempting to dump debug info")),
     gate(
         "retrieving ncclUniqueId",
         rule("init_store_error", "got error", r"setting up NCCL communicators? and retrieving ncclUniqueId.{0,400}got error"),
@@ -146,7 +144,7 @@ _GLOO: Final[Gates] = (
         rule("gloo_timeout", "operation to complete", r"Timed out waiting (?P<ms>\d{1,12})ms for (?P<side>recv|send) operation"),
     ),
     gate("timeout caused pair closure", rule("gloo_secondary", "timeout caused pair closure")),
-    gate("connectFullMesh", rule("gloo_connect", "connectFullMesh failed")),
+    gate("connectFullMesh failed", rule("gloo_connect", "connectFullMesh failed")),
     gate(
         "monitoredBarrier",
         rule(

@@ -142,7 +142,7 @@ def judge_cause(one: Told, episode: Episode, story: Story, context: Context) -> 
         case "loader_killed" | "loader_exited" | "bus_error":
             return _loader(one, subject, evidence, cascade)
         case "storage_error" | "checkpoint_failed":
-            return _storage(one, subject, evidence, cascade)
+            return _storage(one, subject, evidence, cascade, episode, story, context)
         case "node_failure" | "cancelled":
             node = one.record.node or one.data.get("node2")
             return finding(
@@ -156,7 +156,7 @@ def judge_cause(one: Told, episode: Episode, story: Story, context: Context) -> 
         case "elastic_exit" | "task_exit" | "pod_exit":
             return _exit(one, subject, evidence, cascade)
         case _:
-            return _exception(one, subject, evidence, cascade)
+            return _exception(one, subject, evidence, cascade, episode, story, context)
 
 
 def place(one: Told, episode: Episode, story: Story, context: Context) -> dict[str, Any]:
@@ -249,7 +249,9 @@ def _loader(one: Told, subject: dict[str, Any], evidence: Any, cascade: str) -> 
     )
 
 
-def _storage(one: Told, subject: dict[str, Any], evidence: Any, cascade: str) -> Finding:
+def _storage(
+    one: Told, subject: dict[str, Any], evidence: Any, cascade: str, episode: Episode, story: Story, context: Context
+) -> Finding:
     errno = str(one.data.get("errno", "")) or one.record.text
     if "space left" in errno or "quota" in errno:
         return finding(
@@ -261,6 +263,17 @@ def _storage(one: Told, subject: dict[str, Any], evidence: Any, cascade: str) ->
         )
     if one.what == "checkpoint_failed":
         return finding("job.snapshot_failed", subject, "A snapshot could not be written." + cascade, evidence=evidence)
+    nodes = {where for other in episode.of("storage_error") if (where := place(other, episode, story, context).get("node"))}
+    if len(nodes) == 1 and len(story.nodes_heard | set(context.nodes)) > 1 and len(episode.of("storage_error")) > 1:
+        return finding(
+            "storage.hang",
+            subject,
+            f"Only {next(iter(nodes))} fails on storage ({errno}), other nodes do not: its own client.{cascade}",
+            evidence=evidence,
+            culprit="node",
+            response="restart",
+            repair="reboot_node",
+        )
     return finding(
         "storage.hang",
         subject,
@@ -307,10 +320,12 @@ def _exit(one: Told, subject: dict[str, Any], evidence: Any, cascade: str) -> Fi
     )
 
 
-def _exception(one: Told, subject: dict[str, Any], evidence: Any, cascade: str) -> Finding:
+def _exception(
+    one: Told, subject: dict[str, Any], evidence: Any, cascade: str, episode: Episode, story: Story, context: Context
+) -> Finding:
     kind, name = one.data.get("kind"), one.data.get("type", one.what)
     if kind == "storage":
-        return _storage(one, subject, evidence, cascade)
+        return _storage(one, subject, evidence, cascade, episode, story, context)
     if kind == "memory":
         return _memory(one, subject, evidence, cascade)
     on_data = kind == "data"

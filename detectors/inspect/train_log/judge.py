@@ -20,6 +20,7 @@ from detectors.inspect.train_log.network import complaints, judge_network, judge
 from detectors.inspect.train_log.numeric import judge_numbers
 from detectors.inspect.train_log.plan import is_before, judge_plan
 from detectors.inspect.train_log.story import PLANS, Episode, Story, Told, read_story
+from outrider.catalogue import RESPONSES
 
 #: A cause on the node that others complain about may be printed so much later than their complaints.
 LATE_SECONDS: Final = 120.0
@@ -43,7 +44,7 @@ def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
             found.append(one)
     if not story.episodes:
         found += kernel
-    return _joined(_without_echo(found, numeric) + numeric)
+    return _one_story(_joined(_without_echo(found, numeric) + numeric))
 
 
 def _judge_episode(episode: Episode, story: Story, context: Context, kernel: list[Finding]) -> Finding | None:
@@ -187,13 +188,14 @@ def _teardown_only(trouble: list[Told], context: Context) -> Finding | None:
         return None
     first = fatal[0]
     store = first.what in ("store_lost", "store_unreachable", "init_store_error", "store_timeout")
+    subject = context.rank_subject(0) if store else {"job": context.job_name}
     return finding(
         "job.rank_exit",
-        {"job": context.job_name},
+        subject,
         "The job broke down, but only consequences are in this log"
         + (": the first line says that the store's host (rank 0) is gone." if store else "."),
         evidence=[one.evidence() for one in fatal[:8]],
-        culprit="none",
+        culprit="node" if store else "none",
         repair="investigate",
         layers=("communication",),
         decisive=False,
@@ -206,6 +208,14 @@ def _without_echo(found: list[Finding], numeric: list[Finding]) -> list[Finding]
     if any(one.fault in ("job.loss_nan", "gpu.sdc") and one.height >= 2 for one in numeric):
         return [one for one in found if one.fault not in ("job.loss_nan", "job.app_error", "job.hang", "job.rank_exit")]
     return found
+
+
+def _one_story(found: list[Finding]) -> list[Finding]:
+    """Where something needs a person, what healed beside it is no incident of its own."""
+    loud = any(one.height >= RESPONSES.index("page") for one in found)
+    return [
+        one for one in found if not (loud and one.response == "watch" and (one.state == "resolved" or one.fault.startswith("job")))
+    ]
 
 
 def _joined(found: list[Finding]) -> list[Finding]:

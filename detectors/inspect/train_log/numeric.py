@@ -6,26 +6,22 @@ from typing import Any, Final
 from detectors.inspect.context import Context
 from detectors.inspect.findings import EvidenceLine, Finding, finding
 from detectors.inspect.train_log.numbers import DIVERGED_LINES, SKIPS_MAX, Numbers, Series, stands_still
+from detectors.inspect.train_log.reruns import POISONED, judge_reruns
 from detectors.inspect.train_log.story import Story, Told
 
-_POISONED: Final = (
-    "Stop before the next snapshot is written; later snapshots hold poisoned weights.",
-    "Go back to the last snapshot before the first bad step and look at that step's batch.",
-    "Repeat that step from the snapshot on other GPUs: the same NaN means program or data, another answer means a device.",
-)
-#: Repeats of a wrong answer on one device that make it a suspect worth leaving.
-REPEATS_TO_DRAIN: Final = 2
-#: Devices with one transient error each: from here on the common factor is the program.
-DEVICES_TO_BLAME_CODE: Final = 3
+#: Slower steps: so many lines in a row, after at least so many others, each this many times the median.
+SLOW_LINES: Final = 5
+HISTORY_LINES: Final = 5
+SLOW_RATIO: Final = 1.3
 
 
 def judge_numbers(story: Story, context: Context) -> list[Finding]:
     """At most one finding, of the kind that explains the others: one spoiled run shows in several numbers."""
-    attributed = _reruns(story, context)
+    attributed = judge_reruns(story, context)
     nan = [] if attributed else _nan(story, context)
     if attributed or nan:
         return attributed + nan
-    for look in (_resume, _jump, _stagnant, _scaling):
+    for look in (_resume, _jump, _stagnant, _scaling, _slower):
         if found := look(story, context):
             return found
     return []
@@ -33,160 +29,6 @@ def judge_numbers(story: Story, context: Context) -> list[Finding]:
 
 def _job(context: Context) -> dict[str, Any]:
     return {"job": context.job_name}
-
-
-# --- Megatron's reruns, checks of one rank ------------------------------------------------------------------------------
-
-
-def _reruns(story: Story, context: Context) -> list[Finding]:
-    """The verdicts of the rerun state machine: who computes wrong, if anybody."""
-    verdicts = [one for one in story.numeric if one.what == "rerun"]
-    mismatch = [one for one in story.numeric if one.what == "replica_mismatch"]
-    if not verdicts:
-        return _mismatch(mismatch, context) if mismatch else []
-    lines = [one.evidence() for one in story.numeric if one.what in ("rerun", "rerun_unexpected", "rerun_same_gpu")]
-    kinds = {one.data["verdict"] for one in verdicts}
-    if "persistent" in kinds:
-        # The line of the second rerun is printed by the other, good device: the suspect is the device of the first.
-        place = _place(next((one for one in verdicts if one.data["verdict"] == "repeats_here"), None), story, context)
-        return [_sdc(place, lines, "The same step gives another answer on another GPU: the first GPU computes wrong.", "drain")]
-    if "correct" in kinds:
-        place = _place(next(one for one in verdicts if one.data["verdict"] == "correct"), story, context)
-        return [
-            finding(
-                "job.loss_nan",
-                _job(context) | {"rank": place.get("rank")},
-                evidence=lines,
-                response="page",
-                explanation="The unexpected result is the same on another GPU: the hardware computes right. The program or "
-                "its data makes the NaN.",
-                next_steps=_POISONED,
-            )
-        ]
-    transient = _transient(verdicts, story, context)
-    if transient:
-        return _judge_transient(transient, lines, context)
-    place = _place(verdicts[0], story, context)
-    return [
-        finding(
-            "job.loss_nan",
-            _job(context) | {"rank": place.get("rank")},
-            evidence=lines,
-            response="page",
-            repair="investigate",
-            explanation="The unexpected result repeats on the same GPU. Only a rerun on another GPU tells a bad device from "
-            "program or data.",
-            next_steps=("Resume from the snapshot with this rank on another GPU; keep the node out of other jobs until then.",),
-        )
-    ]
-
-
-def _judge_transient(
-    transient: dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]], lines: list[EvidenceLine], context: Context
-) -> list[Finding]:
-    place, steps = max(transient.values(), key=lambda value: len(value[1]))
-    if len(steps) >= REPEATS_TO_DRAIN:
-        return [
-            _sdc(
-                place,
-                lines,
-                f"{len(steps)} times a repeated step gave another answer on this one GPU, with the same data and code: wrong "
-                f"arithmetic, not bad data.",
-                "drain",
-            )
-        ]
-    if len(transient) >= DEVICES_TO_BLAME_CODE:
-        return [
-            finding(
-                "job.loss_nan",
-                _job(context),
-                evidence=lines,
-                response="page",
-                repair="investigate",
-                explanation=f"Results that do not repeat on {len(transient)} GPUs, once each: the common factor is the "
-                f"program (a race, an uninitialised"
-                " buffer), not one device.",
-                next_steps=_POISONED,
-            )
-        ]
-    return [
-        _sdc(
-            place,
-            lines,
-            "One result that did not repeat on the same GPU. Once proves nothing; a second one on this GPU would.",
-            "watch",
-        )
-    ]
-
-
-def _transient(verdicts: list[Told], story: Story, context: Context) -> dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]]:
-    """Devices with results that did not repeat, each with the steps at which that happened."""
-    devices: dict[tuple[Any, ...], tuple[dict[str, Any], set[Any]]] = {}
-    for one in verdicts:
-        if one.data["verdict"] != "transient":
-            continue
-        place = _place(one, story, context)
-        key = (place.get("node"), place.get("gpu")) if place.get("gpu") is not None else ("rank", place.get("rank"))
-        before = [other for other in story.numeric if other.what == "rerun_unexpected" and other.order < one.order]
-        step = one.data.get("step") or (before[-1].data["step"] if before else None)
-        devices.setdefault(key, (place, set()))[1].add(step)
-    return devices
-
-
-def _place(one: Told | None, story: Story, context: Context) -> dict[str, Any]:
-    """Rank, node and GPU that a rerun line is about; a line that names none belongs to the unexpected result before it."""
-    if one is None:
-        first = next((other for other in story.numeric if other.what == "rerun_unexpected"), None)
-        rank = first.record.rank if first else None
-    else:
-        rank = one.record.rank
-        if rank is None:
-            before = [other for other in story.numeric if other.what == "rerun_unexpected" and other.order < one.order]
-            rank = before[-1].record.rank if before else None
-    known = context.rank_subject(rank) if rank is not None else _job(context)
-    told = {"node": one.record.node, "gpu": one.record.gpu} if one is not None else {}
-    return known | {key: value for key, value in told.items() if value is not None}
-
-
-def _sdc(place: dict[str, Any], lines: list[EvidenceLine], explanation: str, response: Any) -> Finding:
-    return finding(
-        "gpu.sdc",
-        place,
-        explanation,
-        evidence=lines,
-        response=response,
-        next_steps=(
-            "Move the job off this GPU at its next boundary.",
-            "Run the vendor's diagnostics (long level) and a matrix-multiply check on it.",
-        ),
-    )
-
-
-def _mismatch(lines: list[Told], context: Context) -> list[Finding]:
-    """Replicas that should be equal differ: one rank named is a suspect."""
-    ranks = {one.record.rank for one in lines if one.record.rank is not None}
-    evidence = [one.evidence() for one in lines]
-    if len(ranks) == 1:
-        return [
-            _sdc(
-                context.rank_subject(ranks.pop()),
-                evidence,
-                "One rank's weights differ from those of its replicas: a device that computes wrong.",
-                "drain",
-            )
-        ]
-    return [
-        finding(
-            "gpu.sdc",
-            _job(context),
-            "Replicas that should hold equal weights differ; which one is wrong is not told.",
-            evidence=evidence,
-            response="page",
-        )
-    ]
-
-
-# --- NaN and what looks like it -------------------------------------------------------------------------------------------
 
 
 def _nan(story: Story, context: Context) -> list[Finding]:
@@ -228,7 +70,7 @@ def _nan(story: Story, context: Context) -> list[Finding]:
             " not told, so no node is drained.",
             evidence=_unique(evidence),
             response="page",
-            next_steps=_POISONED,
+            next_steps=POISONED,
         )
     ]
 
@@ -252,7 +94,7 @@ def _spoken(lines: list[Told], story: Story, context: Context) -> Finding:
         culprit="data" if on_data else "app",
         repair="fix_data" if on_data else "fix_app",
         response="watch" if healthy_after else "page",
-        next_steps=_POISONED,
+        next_steps=POISONED,
     )
 
 
@@ -324,7 +166,7 @@ def _jump(story: Story, context: Context) -> list[Finding]:
                 f"{text} and does not come back.",
                 evidence=evidence,
                 response="page",
-                next_steps=_POISONED,
+                next_steps=POISONED,
             )
         ]
     came_back = one.high_run == 0
@@ -373,6 +215,27 @@ def _scaling(story: Story, context: Context) -> list[Finding]:
             f"Steps are skipped without end ({longest} in a row): gradients overflow at every loss scale.",
             evidence=evidence or [mark.evidence() for one in numbers.series.values() for mark in one.texts],
             response="page",
-            next_steps=_POISONED,
+            next_steps=POISONED,
+        )
+    ]
+
+
+def _slower(story: Story, context: Context) -> list[Finding]:
+    """Steps that last longer and stay so, with no other sign: worth a look, no proof of anything."""
+    one = _main(story.numbers)
+    if one is None or story.episodes or len(one.times) < SLOW_LINES + HISTORY_LINES:
+        return []
+    times = list(one.times)
+    before, after = median(times[:-SLOW_LINES]), min(times[-SLOW_LINES:])
+    if after < SLOW_RATIO * before:
+        return []
+    return [
+        finding(
+            "job.straggler",
+            _job(context),
+            f"Steps last {after / before:.2f} times as long as before, for {SLOW_LINES} lines and more; which rank holds them "
+            f"up is not told here.",
+            evidence=[mark.evidence() for mark in one.texts],
+            response="watch",
         )
     ]
