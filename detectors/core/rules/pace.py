@@ -23,6 +23,9 @@ EXCESS_RATIO, EXCESS_SECONDS = 1.12, 0.02
 #: One series for the whole job: so many steps running above this ratio of the usual step. In 42 public runs of healthy
 #: training the longest streak above 1.1 is four steps, above 1.25 two.
 STREAK, STREAK_RATIO = 5, 1.15
+#: .. that together last at least this long: a person is not paged for a job of short steps that a busy host held up for a second.
+#: The fastest of the public runs steps in 5.2 s, so that five slow steps of it last longer.
+STREAK_SECONDS = 30.0
 #: Steps before a job has a usual step to compare with.
 BASE_STEPS = 20
 #: After so many slow steps the slow pace is the new usual one.
@@ -43,6 +46,7 @@ class _Pace:
     starved: deque[int | None] = field(default_factory=lambda: deque(maxlen=WINDOW))
     base: Median = field(default_factory=lambda: Median(64))
     streak: int = 0
+    streak_seconds: float = 0.0
     accused: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -127,17 +131,18 @@ class PaceRule:
     def _series(self, state: JobState, pace: _Pace, now: float) -> None:
         usual = pace.base.value
         if usual is None or len(pace.base) < BASE_STEPS or pace.seconds <= STREAK_RATIO * usual:
-            pace.streak = 0
+            pace.streak, pace.streak_seconds = 0, 0.0
             pace.base.add(pace.seconds)
             if "series" in pace.accused:
                 self._release(state, pace, "series", now, "the usual pace again")
             return
         pace.streak += 1
+        pace.streak_seconds += pace.seconds
         if pace.streak >= ADOPT_STEPS:
             pace.base.clear()
-            pace.streak = 0
+            pace.streak, pace.streak_seconds = 0, 0.0
         takes_turns = len({rank for rank in pace.slow if rank is not None}) > 2
-        if pace.streak >= STREAK and not takes_turns and "job.straggler" not in pace.accused:
+        if pace.streak >= STREAK and pace.streak_seconds >= STREAK_SECONDS and not takes_turns and "job.straggler" not in pace.accused:
             text = f"{pace.streak} steps in a row take more than {STREAK_RATIO} times the usual {usual:.2f} s"
             subject = {"job": state.name}
             pace.accused["series"] = subject

@@ -15,7 +15,7 @@ from detectors.core.docket import Docket
 from detectors.core.identity import short_hash, spread, vote_key
 from detectors.core.types import CopyRequest, Effect, Evidence, ProbeRequest
 from detectors.core.window import Arrivals
-from detectors.core.world import World
+from detectors.core.world import JobState, World
 from outrider.config.policy import Policy
 from outrider.signals import KINDS, Signal
 
@@ -30,6 +30,8 @@ PROBE_ANSWER_SECONDS = 3.0
 HOLD_SECONDS = 2.0
 #: Rounds of probes at the short interval; later ones come at four times of it.
 FAST_ROUNDS = 5
+#: The look at which a job's proof of life is over comes this much after its end, so that it is not missed by a rounding.
+PROOF_MARGIN_SECONDS = 0.001
 #: Complaints remembered per node; more of the same prove nothing new.
 COMPLAINTS_MAX = 16
 
@@ -165,11 +167,16 @@ class SilenceRule:
             case.base + self._hung_after(case),
             case.opened + HOLD_SECONDS,
             case.opened + PROBE_ANSWER_SECONDS,
+            *(state.moved_t + self._proof_seconds(state) + PROOF_MARGIN_SECONDS for state in self.world.jobs_on(case.node)),
         )
         due = min(limit for limit in limits if limit > now)
         if due != case.due:
             case.due = due
             heappush(self._due, (due, case.node))
+
+    def _proof_seconds(self, state: JobState) -> float:
+        """For how long after its last progress a job still proves that its nodes live."""
+        return max(self.policy.heartbeat_timeout, self.policy.hang_steps * (state.steps.value or 0.0))
 
     def _hung_after(self, case: Case) -> float:
         seconds = self.policy.hung_after_seconds
@@ -289,8 +296,7 @@ class SilenceRule:
                 continue
             # It re-bases the clock of the silence, it never stops it: a job that stands still now proves nothing of now.
             case.base = max(case.base, life)
-            usual = state.steps.value or 0.0
-            if now - state.moved_t > max(self.policy.heartbeat_timeout, self.policy.hang_steps * usual):
+            if now - state.moved_t > self._proof_seconds(state):
                 continue
             return Evidence(
                 t=now, kind="step", subject={"job": state.name, "node": case.node}, effect="veto", layer="application",
