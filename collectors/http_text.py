@@ -1,0 +1,70 @@
+"""Fetches a text page over HTTP within a deadline and a size, whatever the server does: for exporters and metadata services."""
+
+import time
+from collections.abc import Mapping
+
+from collectors.frame.types import CollectorError
+
+#: A page of 16 GPUs with hundreds of fields is about 1 MB.
+PAGE_BYTES_MAX = 8 << 20
+
+
+class Fetcher:
+    """Keeps one connection open. The package `requests` is loaded at the first use, in the child that needs it.
+
+    Args:
+        seconds: for the whole answer, however slowly it trickles.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._session: object | None = None
+
+    def get(self, url: str, headers: Mapping[str, str] | None = None, *, missing_ok: bool = False) -> str | None:
+        """The page's text; None for a 404 where `missing_ok`. Redirects are not followed. Raises CollectorError."""
+        import requests
+        import urllib3
+
+        if not isinstance(self._session, requests.Session):
+            self._session = requests.Session()
+            self._session.trust_env = False  # a proxy of the environment is not meant for the node's own services
+        until = time.monotonic() + self._seconds
+        try:
+            with self._session.get(
+                url, headers=dict(headers or {}), timeout=self._seconds / 2, stream=True, allow_redirects=False
+            ) as answer:
+                if answer.status_code == 404 and missing_ok:
+                    return None
+                if answer.status_code != 200:
+                    raise CollectorError(f"{url}: status {answer.status_code}")
+                parts, size = [], 0
+                # One packet at a time: a server that sends a byte a second must not hold us for a full block.
+                while part := answer.raw.read1(65536, decode_content=True):
+                    parts.append(part)
+                    size += len(part)
+                    if size > PAGE_BYTES_MAX:
+                        raise CollectorError(f"{url}: the page is longer than {PAGE_BYTES_MAX} bytes")
+                    if time.monotonic() > until:
+                        raise CollectorError(f"{url}: the answer did not end within {self._seconds:g} s")
+        except (requests.Timeout, urllib3.exceptions.TimeoutError):
+            raise CollectorError(f"{url}: no answer within {self._seconds / 2:g} s") from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            raise CollectorError(f"{url}: {_reason(error)}") from None
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Gives the connection back."""
+        import requests
+
+        if isinstance(self._session, requests.Session):
+            self._session.close()
+            self._session = None
+
+
+def _reason(error: Exception) -> str:
+    """The last part of a nested error's text: what a person wants to know."""
+    text = str(error)
+    for word in ("Connection refused", "No route to host", "Name or service not known", "IncompleteRead", "reset by peer"):
+        if word in text:
+            return word
+    return text[:120]
