@@ -74,12 +74,15 @@ class Keeper:
     def area(self) -> CopyArea | None:
         return self._area
 
-    def needed_bytes(self) -> int:
-        """Size of a copy now; before the first step an optimizer has no moments, so two of 4 bytes a value are added."""
-        size = self._plan(self._boundary()).total
-        if self._boundary().step < 0:
-            values = sum(p.numel() for model in self._subject.models.values() for p in model.parameters())
-            size += 8 * values
+    def size(self) -> int:
+        """Bytes of a copy now. Raises SnapshotError if the state cannot be saved at all."""
+        return self._plan(self._boundary()).total
+
+    def room_to_ask_for(self) -> int:
+        """Bytes of one copy to ask the agent for: as it is now, what is to come before the first step, and a little."""
+        size = self.size()
+        if self._boundary().step < 0:  # the optimizer has no moments yet: two of 4 bytes for each value
+            size += 8 * sum(p.numel() for model in self._subject.models.values() for p in model.parameters())
         return size + size // 16 + (1 << 20)
 
     def use(self, area: CopyArea) -> None:

@@ -115,13 +115,13 @@ class SideThread(threading.Thread):
         place = self._place
         return {
             "hello": "rank", "job": place.job, "attempt": place.attempt, "slot": place.slot, "rank": place.rank,
-            "world": place.world, "pid": os.getpid(), "fence": place.fence, "copy_bytes": self._needed(),
+            "world": place.world, "pid": os.getpid(), "fence": place.fence, "copy_bytes": self._ask(self._run.keeper.room_to_ask_for),
         }  # fmt: skip
 
-    def _needed(self) -> int:
+    def _ask(self, size: Callable[[], int]) -> int:
         try:
-            return self._run.keeper.needed_bytes()
-        except (SnapshotError, RuntimeError) as error:
+            return size()
+        except (SnapshotError, RuntimeError) as error:  # RuntimeError: a dict grew while it was walked
             warn_once("state", f"the state cannot be saved: {error}")
             return 0
 
@@ -141,7 +141,7 @@ class SideThread(threading.Thread):
         if self._memory is None or area is None or self._run.finished < 0 or now < self._grow_at:
             return
         self._grow_at = now + 60.0
-        if self._link is not None and self._needed() > area.room:
+        if self._link is not None and self._ask(self._run.keeper.size) > area.room:
             self._link.hello_again()
 
     def _read_command(self, now: float) -> None:

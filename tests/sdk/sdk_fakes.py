@@ -89,7 +89,6 @@ class FakeAgent:
         if self.refusal:
             caller.send(json.dumps({"ok": False, "error": self.refusal}).encode() + b"\n")
             return
-        self.hellos.append(line)
         slots[caller] = line["slot"]
         key = (line["attempt"], line["slot"], line["pid"])
         if key not in self._files or self._files[key][2] < line["copy_bytes"]:
@@ -98,6 +97,7 @@ class FakeAgent:
             page.create(progress, attempt=line["attempt"], slot=line["slot"])
             area.create(copy, copy_bytes=line["copy_bytes"])
             self._files[key] = (progress, copy, line["copy_bytes"])
+        self.hellos.append(line)
         progress, copy, _ = self._files[key]
         caller.send(json.dumps({"ok": True, "node": "n1", "progress": str(progress), "copy": str(copy)}).encode() + b"\n")
 
