@@ -29,3 +29,47 @@ def up(config: str | None) -> int:
     from detectors.witness.up import up as run
 
     return run(read_config(config))
+
+
+@click.command()
+@config_option
+@click.option("--node", help="This node's name in [fleet]; without it only the site's settings are checked.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def doctor(config: str | None, node: str | None, as_json: bool) -> int:
+    """Checks this node and its settings before it joins a job. Exit 1 if a check fails."""
+    import json
+    from dataclasses import asdict
+
+    from detectors.witness.doctor import examine
+
+    colours = {"ok": "green", "warn": "yellow", "fail": "red", "unknown": "magenta"}
+    failed = False
+    for finding in examine(read_config(config), node):
+        failed = failed or finding.state == "fail"
+        if as_json:
+            click.echo(json.dumps(asdict(finding)))
+        else:
+            click.echo(f"{click.style(f'{finding.state:<7}', fg=colours[finding.state])} {finding.check:<14} {finding.text}")
+    return int(failed)
+
+
+@click.command()
+@config_option
+@click.option("--out", type=click.Path(dir_okay=False), help="Write there, not to standard output.")
+def journal(config: str | None, out: str | None) -> None:
+    """Joins the witnesses' journals on this machine into one trace for `outrider replay`."""
+    from pathlib import Path
+
+    from detectors.witness.journal_merge import merge
+    from outrider.config.witness import WitnessSection
+    from outrider.errors import InputError
+
+    section = read_config(config).get(WitnessSection)
+    lines = merge(Path(section.state_dir), tuple(member.name for member in section.members))
+    first = next(lines)
+    try:
+        with click.open_file(out or "-", "wb") as stream:
+            stream.write(first)
+            stream.writelines(lines)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=out) from None

@@ -1,0 +1,345 @@
+"""The checks of `outrider doctor`: is this node, with these settings, fit to join a job?
+
+A check looks, changes nothing (but a file of its own that it takes away again), and says `ok`, `warn`, `fail` or `unknown` with one
+line. Unknown is never shown as healthy.
+"""
+
+import contextlib
+import os
+import secrets
+import socket
+import stat
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from outrider.config.agent import AgentSection
+from outrider.config.fleet import FleetSection
+from outrider.config.security import SecuritySection
+from outrider.config.site import Config, SiteSection
+from outrider.config.snapshots import SnapshotsSection
+from outrider.config.witness import Member, WitnessSection
+from outrider.errors import InputError
+from outrider.fleet import Node
+from outrider.wire import NODE_HEADER, NONCE_BYTES, probe_answer, probe_question
+
+State = Literal["ok", "warn", "fail", "unknown"]
+
+#: Free room that a snapshot folder should have, bytes: below it the first snapshot of any real model fails.
+FREE_BYTES_MIN: Final = 1 << 30
+#: Magic number of tmpfs in statfs(2) is not reachable from Python's standard library; /proc/mounts names the type.
+MEMORY_FILE_SYSTEMS: Final = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
+#: A witness further away than this makes votes late, seconds.
+WITNESS_SECONDS_MAX: Final = 0.5
+#: This process's own wake-ups; later than this, the machine is too busy for a one-second heartbeat, seconds.
+LAG_SECONDS_MAX: Final = 0.1
+#: What a witness asks of the kernel for its heartbeat socket (`HeartbeatReceiver`), and what 1,000 nodes need of it.
+RECEIVE_BYTES_A_NODE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    state: State
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """Whom the checks look at: the site's settings and this node's entry in the fleet."""
+
+    config: Config
+    node: Node | None
+    name: str | None
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+
+def examine(config: Config, name: str | None) -> Iterator[Finding]:
+    """Runs every check, in an order in which the first failure explains the later ones."""
+    node = next((node for node in config.get(FleetSection).nodes if node.node == name), None)
+    patient = Patient(config=config, node=node, name=name)
+    for check in (
+        _mode,
+        _node,
+        _secrets,
+        _witnesses,
+        _witness_answers,
+        _memory_folder,
+        _snapshot_folder,
+        _ports,
+        _cards,
+        _clock,
+        _receive,
+    ):
+        yield from check(patient)
+
+
+def _mode(patient: Patient) -> Iterator[Finding]:
+    mode = patient.config.get(SiteSection).mode
+    said = {
+        "observe": "records only what it would do",
+        "advise": "a person decides",
+        "act": "acts by itself within the policy's limits",
+    }
+    yield Finding(check="mode", state="ok", text=f"{mode}: {said[mode]}")
+
+
+def _node(patient: Patient) -> Iterator[Finding]:
+    if patient.name is None:
+        yield Finding(check="node", state="unknown", text="no --node given: what belongs to one node is not checked")
+        return
+    if patient.node is None:
+        known = ", ".join(node.node for node in patient.config.get(FleetSection).nodes[:5]) or "none"
+        yield Finding(
+            check="node", state="fail", text=f"{patient.name} is not in [fleet] (known: {known} ..): its heartbeats are ignored"
+        )
+        return
+    address = patient.node.address
+    if not address:
+        yield Finding(check="node", state="fail", text=f"{patient.name} has no address in [fleet]: nobody can probe it")
+        return
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            yield Finding(
+                check="node", state="fail", text=f"{patient.name}: {address} is no address of this machine ({error.strerror})"
+            )
+            return
+    yield Finding(check="node", state="ok", text=f"{patient.name} at {address}")
+
+
+def _secrets(patient: Patient) -> Iterator[Finding]:
+    security = patient.config.get(SecuritySection)
+    for what, read in (("heartbeat key", security.heartbeat_keys), ("agents' token", security.agent_tokens)):
+        try:
+            read()
+        except InputError as error:
+            yield Finding(check="secrets", state="fail", text=f"{what}: {error}")
+        else:
+            yield Finding(check="secrets", state="ok", text=f"{what} is there and only its owner reads it")
+
+
+def _witnesses(patient: Patient) -> Iterator[Finding]:
+    section = patient.config.get(WitnessSection)
+    count = len(section.members)
+    if count == 0:
+        yield Finding(check="witnesses", state="fail", text="[witness] names none")
+        return
+    if count < 3 or count % 2 == 0:
+        yield Finding(
+            check="witnesses", state="warn", text=f"{count} witnesses: three or five bear one or two failures; others add none"
+        )
+    for vantage, names in section.shared_vantages().items():
+        state: State = "ok" if section.shared_vantage_ok else "warn"
+        yield Finding(
+            check="witnesses", state=state, text=f"{', '.join(names)} share one vantage point ({vantage}) and fall together"
+        )
+
+
+def _witness_answers(patient: Patient) -> Iterator[Finding]:
+    members = patient.config.get(WitnessSection).members
+    try:
+        token = patient.config.get(SecuritySection).agent_tokens()[0]
+    except InputError:
+        token = ""
+    reached = 0
+    for member in members:
+        finding = _ask(member, token, patient.name or "doctor")
+        reached += finding.state in ("ok", "warn")
+        yield finding
+    if members and reached <= len(members) // 2:
+        yield Finding(
+            check="quorum",
+            state="fail",
+            text=f"{reached} of {len(members)} witnesses are reached from here: no quorum would hear it",
+        )
+
+
+def _ask(member: Member, token: str, node: str) -> Finding:
+    """Asks one witness as an agent would, without waiting for orders."""
+    check = f"witness {member.name}"
+    request = urllib.request.Request(  # noqa: S310 - the scheme is ours
+        f"{member.url}/v1/orders?node={node}&after=0&wait=0", headers={"Authorization": f"Bearer {token}", NODE_HEADER: node}
+    )
+    began = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=3.0):  # noqa: S310
+            took = time.monotonic() - began
+    except urllib.error.HTTPError as error:
+        with error:
+            why = {401: "does not know the agents' token", 403: "does not take this token as an agent's"}.get(
+                error.code, f"HTTP {error.code}"
+            )
+        return Finding(check=check, state="fail", text=f"{member.url} answers, but {why}")
+    except OSError as error:
+        return Finding(check=check, state="fail", text=f"{member.url} is not reached: {getattr(error, 'reason', error)}")
+    state: State = "ok" if took <= WITNESS_SECONDS_MAX else "warn"
+    return Finding(check=check, state=state, text=f"{member.url} answers in {took * 1000:.0f} ms")
+
+
+def _memory_folder(patient: Patient) -> Iterator[Finding]:
+    folder = Path(patient.config.get(AgentSection).run_dir)
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    kind = _file_system(there)
+    if kind not in MEMORY_FILE_SYSTEMS:
+        yield Finding(
+            check="run_dir",
+            state="warn",
+            text=f"{folder} lies on {kind or 'an unknown file system'}: copies of the state go to a disk",
+        )
+    free = os.statvfs(there)
+    yield Finding(
+        check="run_dir",
+        state="ok" if os.access(there, os.W_OK) else "fail",
+        text=f"{folder}: {_size(free.f_bavail * free.f_frsize)} free",
+    )
+
+
+def _snapshot_folder(patient: Patient) -> Iterator[Finding]:
+    root = patient.config.get(SnapshotsSection).root
+    if not root:
+        yield Finding(check="snapshots", state="warn", text="[snapshots] root is not set: a restart begins at the job's beginning")
+        return
+    folder = Path(root)
+    if not folder.is_dir():
+        yield Finding(check="snapshots", state="fail", text=f"{root} is no folder here")
+        return
+    mine = folder / f".outrider-doctor-{secrets.token_hex(8)}"
+    began = time.monotonic()
+    try:
+        with mine.open("xb") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        mine.with_suffix(".link").hardlink_to(mine)
+        with contextlib.suppress(FileExistsError):
+            mine.with_suffix(".link").hardlink_to(mine)
+            yield Finding(
+                check="snapshots", state="fail", text=f"{root}: a link replaced a file that was there; MANIFESTs would not be safe"
+            )
+    except OSError as error:
+        yield Finding(check="snapshots", state="fail", text=f"{root}: cannot write, sync and link there: {error.strerror}")
+        return
+    finally:
+        for path in (mine, mine.with_suffix(".link")):
+            path.unlink(missing_ok=True)
+    free = os.statvfs(folder)
+    room = free.f_bavail * free.f_frsize
+    state: State = "ok" if room >= FREE_BYTES_MIN else "warn"
+    yield Finding(
+        check="snapshots",
+        state=state,
+        text=f"{root}: written, synced and linked in {(time.monotonic() - began) * 1000:.0f} ms, {_size(room)} free",
+    )
+
+
+def _ports(patient: Patient) -> Iterator[Finding]:
+    if patient.node is None or not patient.node.address:
+        return
+    agent, address = patient.config.get(AgentSection), patient.node.address
+    answer = _probe(address, agent.udp_port)
+    said: dict[str, tuple[State, str]] = {
+        "reply": ("ok", "an agent answers there"),
+        "refused": ("ok", "free: no agent runs yet"),
+        "none": ("warn", "nobody answers and nothing refuses: a firewall, or another program"),
+    }
+    yield Finding(check="agent port", state=said[answer][0], text=f"{address}:{agent.udp_port}/udp: {said[answer][1]}")
+    if _probe(address, agent.closed_port) == "refused":
+        yield Finding(check="closed port", state="ok", text=f"{address}:{agent.closed_port}/udp refuses, as probes expect")
+    else:
+        text = f"{address}:{agent.closed_port}/udp does not refuse: probes take a node without an agent for one that is gone"
+        yield Finding(check="closed port", state="fail", text=text)
+
+
+def _probe(address: str, port: int) -> Literal["reply", "refused", "none"]:
+    """The agents' own question, from here. Half a second is a hundred times what a local answer takes."""
+    question = probe_question(secrets.token_bytes(NONCE_BYTES))
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        asking.settimeout(0.5)
+        try:
+            asking.connect((address, port))
+            asking.send(question)
+            return "reply" if asking.recv(64) == probe_answer(question) else "none"
+        except ConnectionRefusedError:
+            return "refused"
+        except OSError:
+            return "none"
+
+
+def _cards(patient: Patient) -> Iterator[Finding]:
+    if patient.node is None or not patient.node.gpus:
+        return
+    folder = Path("/proc/driver/nvidia/gpus")
+    if not folder.is_dir():
+        yield Finding(check="cards", state="unknown", text=f"{patient.node.gpus} expected; no driver tells how many there are")
+        return
+    seen = sum(1 for _ in folder.iterdir())
+    yield Finding(
+        check="cards", state="ok" if seen == patient.node.gpus else "fail", text=f"{seen} seen, {patient.node.gpus} expected"
+    )
+
+
+def _clock(_patient: Patient) -> Iterator[Finding]:
+    late = 0.0
+    for _ in range(20):
+        due = time.monotonic() + 0.01
+        time.sleep(0.01)
+        late = max(late, time.monotonic() - due)
+    state: State = "ok" if late <= LAG_SECONDS_MAX else "warn"
+    yield Finding(check="pace", state=state, text=f"wakes at most {late * 1000:.0f} ms late")
+
+
+def _receive(patient: Patient) -> Iterator[Finding]:
+    section, nodes = patient.config.get(WitnessSection), patient.config.get(FleetSection).nodes
+    mine = [member.name for member in section.members if _is_local(member.address)]
+    if not mine:
+        return
+    limit = int(Path("/proc/sys/net/core/rmem_max").read_text(encoding="ascii"))
+    wanted = len(nodes) * RECEIVE_BYTES_A_NODE
+    state: State = "ok" if limit >= wanted else "warn"
+    yield Finding(
+        check="receive buffer",
+        state=state,
+        text=f"net.core.rmem_max is {limit}, {len(nodes)} nodes want {wanted} ({', '.join(mine)})",
+    )
+
+
+def _is_local(address: str) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that `path` lies on, from the longest mount point that contains it; empty if unknown."""
+    device = path.stat().st_dev
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    for line in reversed(lines):
+        before, _, behind = line.partition(" - ")
+        major, _, minor = before.split()[2].partition(":")
+        if os.makedev(int(major), int(minor)) == device:
+            return behind.split()[0]
+    return "a folder" if stat.S_ISDIR(path.stat().st_mode) else ""
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
