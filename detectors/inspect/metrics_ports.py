@@ -15,6 +15,8 @@ from outrider.catalogue import FAULTS, Response
 SYMBOLS_PER_SECOND: Final = 10.0
 RECEIVE_ERRORS_PER_SECOND: Final = 1.0
 RECOVERIES: Final = 3
+#: How far above the middle of all watched ports a rate of errors must stand.
+TIMES_OTHERS: Final = 5.0
 #: Symbol errors an hour that InfiniBand still calls good.
 SYMBOLS_PER_HOUR: Final = 120.0
 #: Times a link went down from which it flaps; fewer are blips.
@@ -76,7 +78,8 @@ def _make(fault: str, port: Device, context: Context, why: str, evidence: list[E
 # --- errors of the physical layer --------------------------------------------------------------------------------------------
 def _errors(devices: list[Device], context: Context) -> list[Finding]:
     """Ports whose own physical layer fails. What arrives broken from elsewhere, waiting and discards are effects."""
-    bad = [port for port in devices if _is_bad(port)]
+    usual = {measure: _usual(devices, measure) for measure in ("symbol", "receive_errors")}
+    bad = [port for port in devices if _is_bad(port, usual)]
     leaves = {_leaf(port, context) for port in bad}
     if len(bad) >= 3 and len(leaves) == 1 and (leaf := leaves.pop()) and len({port.node for port in bad}) >= 3:
         evidence = [line for port in bad for line in port.evidence("symbol", "recovery", "receive_errors")[:2]]
@@ -90,19 +93,30 @@ def _errors(devices: list[Device], context: Context) -> list[Finding]:
         found.append(_make("link.errors", port, context, why, port.evidence(*counts, "downed")))
     for port in devices:
         symbols = port.rate("symbol") * 3600
-        if port not in bad and symbols >= SYMBOLS_PER_HOUR and port.growth("symbol") >= SYMBOLS_PER_HOUR / 4:
+        above = symbols >= SYMBOLS_PER_HOUR and port.rate("symbol") >= usual["symbol"] * TIMES_OTHERS
+        if port not in bad and above and port.growth("symbol") >= SYMBOLS_PER_HOUR / 4:
             why = f"{symbols:.0f} symbol errors an hour; InfiniBand allows 120."
             found.append(_make("link.errors", port, context, why, port.evidence("symbol"), response="watch"))
     return found
 
 
-def _is_bad(port: Device) -> bool:
+def _usual(devices: list[Device], measure: str) -> float:
+    """The rate in the middle of all watched ports but the worst: one bad port must not be its own measure."""
+    return median(sorted(port.rate(measure) for port in devices)[:-1] or [0.0])
+
+
+def _is_bad(port: Device, usual: dict[str, float]) -> bool:
+    """Fast links always show some raw errors: only a port far above the others is bad by its rates."""
     retrained = port.growth("recovery") + port.growth("integrity") + port.growth("overrun")
-    errors = port.rate("receive_errors")
+    errors, symbols = port.rate("receive_errors"), port.rate("symbol")
     return (
-        port.rate("symbol") >= SYMBOLS_PER_SECOND
+        (symbols >= SYMBOLS_PER_SECOND and symbols >= usual["symbol"] * TIMES_OTHERS)
         or retrained >= RECOVERIES
-        or (errors >= RECEIVE_ERRORS_PER_SECOND and errors > port.rate("remote_errors") * 2)
+        or (
+            errors >= RECEIVE_ERRORS_PER_SECOND
+            and errors > port.rate("remote_errors") * 2
+            and errors >= usual["receive_errors"] * TIMES_OTHERS
+        )
     )
 
 

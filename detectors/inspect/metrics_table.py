@@ -128,6 +128,7 @@ class Table:
     bad: int = 0
     kept: int = 0
     dropped: int = 0
+    _by_uuid: dict[str, Device] = field(default_factory=dict)
 
     def add(self, sample: Sample, t: float, line: int, text: str, file: str | None) -> None:
         self.samples += 1
@@ -188,9 +189,11 @@ class Table:
         part = part or context.gpu(node=node, pci=pci)
         uuid = labels.uuid or (part.uuid if part else None)
         name: str | int = uuid or pci or (labels.gpu if labels.gpu is not None else "?")
-        device = self.gpus.get((node, name))
+        device = self._by_uuid.get(uuid or "") or self.gpus.get((node, name))
         if device is None:
             device = self.gpus[node, name] = Device(node, {})
+            if uuid:  # the machine's name may change under an exporter that is started anew; the GPU's own does not
+                self._by_uuid[uuid] = device
         for key, value in (("gpu", labels.gpu), ("uuid", uuid), ("pci", pci)):
             if value is not None:
                 device.names.setdefault(key, value)
