@@ -9,7 +9,7 @@ from drills.simulate.episode import Record
 from drills.simulate.world import Truth
 from outrider.catalogue.faults import RESPONSES
 
-PAGE = RESPONSES.index("page")
+WATCH, PAGE = RESPONSES.index("watch"), RESPONSES.index("page")
 #: Verdicts that a heartbeat detector means when it convicts a node.
 SILENT = frozenset({"node.lost", "node.panic", "node.reboot", "node.hung", "domain.lost"})
 
@@ -43,7 +43,7 @@ def outrider(record: Record) -> Outcome:
     """The score of the real core."""
     outcome = Outcome([Found(truth) for truth in record.truths])
     matched: dict[int, set[str]] = {}
-    for change in _confirmed(record):
+    for change in _confirmed(record, {fault for truth in record.truths if not truth.stops for fault in truth.accept}):
         index = next((i for i, truth in enumerate(record.truths) if change.fault in truth.accept and _touches(change, truth)), None)
         if index is None:
             index = next((i for i, truth in enumerate(record.truths) if change.fault in truth.accept), None)
@@ -69,15 +69,17 @@ def outrider(record: Record) -> Outcome:
     return outcome
 
 
-def _confirmed(record: Record) -> list[IncidentChange]:
+def _confirmed(record: Record, mild: set[str]) -> list[IncidentChange]:
     """Each incident at `page` or above that did not turn out to be a consequence of another.
 
+    Faults that stop no job (`mild`) are found at `watch` too: that may be all that they deserve.
     The time is that of its first confirmation, what it says of fault and place is its last word: evidence refines it.
     """
     merged = {change.incident for change in record.changes if change.extra.get("merged_into")}
     first: dict[str, IncidentChange] = {}
     for change in record.changes:
-        if change.event == "confirmed" and RESPONSES.index(change.response) >= PAGE and change.incident not in merged:
+        enough = RESPONSES.index(change.response) >= (WATCH if change.fault in mild else PAGE)
+        if change.event == "confirmed" and enough and change.incident not in merged:
             began = first.get(change.incident, change)
             first[change.incident] = replace(change, t=began.t)
     return list(first.values())

@@ -161,7 +161,7 @@ def _again(simulation: Simulation, number: int) -> int:
             json.dumps({"truth": truth.fault, "t": truth.t, "place": {key: str(value) for key, value in truth.place.items()}})
         )
     for change in record.changes:
-        told = {"t": round(change.t, 6), "event": change.event, "incident": change.incident, "fault": change.fault}
+        told: dict[str, Any] = {"t": round(change.t, 6), "event": change.event, "incident": change.incident, "fault": change.fault}
         told |= {"subject": change.subject, "response": change.response, "votes": change.votes, "explanation": change.explanation}
         click.echo(json.dumps(told))
     for action in record.actions:

@@ -28,8 +28,8 @@ from outrider.signals import Signal
 T0: Final = 1_000.0
 #: Heartbeats begin this long before; the engines judge a node after three.
 LEAD_SECONDS: Final = 8.0
-#: Steps told before the episode, so that the median step is known.
-STEPS_BEFORE: Final = 8
+#: Steps told before the episode, so that the median step and the usual loss are known.
+STEPS_BEFORE: Final = 64
 BLOCK_SECONDS: Final = 30.0
 #: An agent sends its signals in small batches, at once if it can.
 SIGNAL_SECONDS: Final = (0.01, 0.25)

@@ -459,7 +459,7 @@ def loss_spike(episode: Episode, victim: Victim, t: float) -> None:
     _truth(episode, "job.loss_spike", t, victim, accept=("job.loss_nan",), stops=False, place={"job": JOB})
 
     def spoil() -> None:
-        episode.step_data = lambda _step: {"loss": 9.0, "grad_norm": 55.0}
+        episode.step_data = lambda step: {"loss": 9.0 - 0.4 * (step % 7), "grad_norm": 55.0 + step % 5}
 
     episode.at(t, spoil)
 

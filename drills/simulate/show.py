@@ -7,7 +7,6 @@ from rich.table import Table
 
 from drills.simulate.simulate import Simulation
 
-
 #: Width of the tables where no terminal tells one.
 PLAIN_WIDTH = 132
 
