@@ -10,6 +10,7 @@ import json
 import pickle
 import pickletools
 import re
+import struct
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -104,6 +105,7 @@ def read_pickle(content: bytes, file: str | None = None) -> Any:
         OverflowError,
         UnicodeError,
         MemoryError,
+        struct.error,
     ) as error:
         raise InputError(f"is a damaged pickle: {error or type(error).__name__}", file=file) from None
 

@@ -35,6 +35,8 @@ KERNEL_LINES_MAX: Final = 20_000
 _HOST_BEFORE: Final = re.compile(r"\[?([A-Za-z][\w.-]{0,62})\]?:? +(?=[\[<\d])")
 _SYSLOG_HOST: Final = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|\d{4}-\d\d-\d\dT\S{8,30}) ([\w.-]{1,63}) kernel: ")
 
+#: Step lines kept after each other record when several files are merged.
+STEPS_KEPT: Final = 3
 #: Records of one kind that an episode keeps: causes are early, and floods repeat.
 KEEP_OF_A_KIND: Final = 2000
 #: Episodes kept; a log with more is told by its first ones.
@@ -80,6 +82,7 @@ class Told:
     record: Record
     at: float | None
     order: int = 0
+    counted: bool = False
 
     @property
     def what(self) -> str:
@@ -140,13 +143,36 @@ class Story:
 def read_story(sources: Sequence[Source]) -> Story:
     """Reads all sources: each in its own order, several merged by their stamps."""
     story = Story()
-    streams = [list(_read(source, story)) for source in sources] if len(sources) > 1 else [_read(sources[0], story)]
-    told: Iterable[Told] = streams[0] if len(streams) == 1 else _merged(streams)
+    if len(sources) == 1:
+        told: Iterable[Told] = _read(sources[0], story)
+    else:
+        told = _merged([list(_thinned(_read(source, story), story)) for source in sources])
     builder = _Builder(story)
     for one in told:
         builder.take(one)
     builder.close()
     return story
+
+
+def _thinned(stream: Iterable[Told], story: Story) -> Iterator[Told]:
+    """One file of several: all but most step lines, whose numbers are taken at once, so that a folder fits into memory.
+
+    A few step lines after each other record stay: they show that the job went on.
+    """
+    left = STEPS_KEPT
+    kept: Counter[str] = Counter()
+    for one in stream:
+        if one.what == "step":
+            story.numbers.step(one.record, one.line, one.file, one.own)
+            one.counted = True
+            if left > 0:
+                left -= 1
+                yield one
+            continue
+        left = STEPS_KEPT
+        kept[one.what] += 1
+        if kept[one.what] <= KEEP_OF_A_KIND:
+            yield one
 
 
 def _merged(streams: list[Any]) -> Iterator[Told]:
@@ -158,6 +184,7 @@ def _merged(streams: list[Any]) -> Iterator[Told]:
 
 def _read(source: Source, story: Story) -> Iterator[Told]:
     year, last, number = YEAR_UNKNOWN, None, 0
+    hint = rank_of_file(source.name) if source.file else None
     for block in source.blocks():
         text = block.decode("utf-8", "replace")
         for offset, record in scan(text):
@@ -168,7 +195,7 @@ def _read(source: Source, story: Story) -> Iterator[Told]:
                 elif year == YEAR_UNKNOWN:
                     year = _year(wall)
                 last = wall
-            yield Told(line=number + offset + 1, file=source.file, record=_with_wall(record, wall), at=last)
+            yield Told(line=number + offset + 1, file=source.file, record=_completed(record, wall, hint), at=last)
         _keep_kernel(text, number, source.file, story)
         number += text.count("\n")
 
@@ -191,13 +218,25 @@ def _year(wall: float) -> int:
     return 1970 + int(wall // 31_556_952)
 
 
-def _with_wall(record: Record, wall: float | None) -> Record:
-    if wall == record.wall:
+#: `rank_5.log`, `rank-5.err`, `attempt_0/5/stderr.log` (torchrun's folders).
+_RANK_IN_NAME: Final = re.compile(r"rank[_.-]?(\d{1,7})(?!\d)[^/]*$|/attempt_\d+/(\d{1,7})/std(?:err|out)[^/]*$")
+
+
+def rank_of_file(name: str) -> int | None:
+    """The rank whose output a file of a folder holds, by its name; None: the name does not say."""
+    match = _RANK_IN_NAME.search(name)
+    return int(match[1] or match[2]) if match else None
+
+
+def _completed(record: Record, wall: float | None, rank: int | None) -> Record:
+    """The record with its year, and with the rank of its file where the line names none."""
+    rank = record.rank if record.rank is not None else rank
+    if wall == record.wall and rank == record.rank:
         return record
     return Record(
         what=record.what,
         text=record.text,
-        rank=record.rank,
+        rank=rank,
         local_rank=record.local_rank,
         node=record.node,
         gpu=record.gpu,
@@ -245,7 +284,8 @@ class _Builder:
             self._trouble(one)
 
     def _step(self, one: Told) -> None:
-        self._story.numbers.step(one.record, one.line, one.file, one.own)
+        if not one.counted:
+            self._story.numbers.step(one.record, one.line, one.file, one.own)
         step = one.data.get("step")
         if one.data.get("eval"):
             return
