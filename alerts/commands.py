@@ -1,12 +1,138 @@
 """Commands of the room `alerts`."""
 
+import asyncio
+import json
+from typing import Any
+
 import click
+
+config_option = click.option("--config", "config_path", type=click.Path(dir_okay=False), help="The site's configuration (TOML).")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines for programs.")
 
 
 @click.command()
-@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="The site's configuration (TOML).")
+@config_option
 def deliver(config_path: str | None) -> int:
     """Drain the outbox: send webhooks to the targets of [alerts]. `outrider up` starts it by itself."""
     from alerts.deliverer import run
 
     return run(config_path)
+
+
+@click.group(invoke_without_command=True)
+@config_option
+@json_option
+@click.option("--state", type=click.Choice(["pending", "sent", "done", "failed", "dead"]), help="Only rows in this state.")
+@click.option("--incident", help="Only rows of this incident.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
+@click.pass_context
+def outbox(context: click.Context, config_path: str | None, as_json: bool, state: Any, incident: str | None, limit: int) -> int:
+    """List what left or is to leave, newest first. Exit 1 if there are dead letters among it."""
+    context.obj = config_path
+    if context.invoked_subcommand is not None:
+        return 0
+    from alerts.people import listed, print_rows, with_ledger
+
+    rows = asyncio.run(with_ledger(config_path, lambda ledger: ledger.list_rows(state, incident, limit)))
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(listed(row)))
+    else:
+        print_rows(rows)
+    return int(any(row.state == "dead" for row in rows))
+
+
+@outbox.command("retry")
+@click.argument("row", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every dead letter.")
+@click.option("--reason", default="", help="Why; it stands in the audit.")
+@click.pass_context
+def outbox_retry(context: click.Context, row: str | None, everything: bool, reason: str) -> int:
+    """Send a dead letter again (ROW is its id), or all of them with --all. Exit 1 if there was none."""
+    if (row is None) is not everything:
+        raise click.UsageError("name one ROW, or say --all")
+    from alerts.people import requeue, with_ledger
+
+    sent = asyncio.run(with_ledger(context.obj, lambda ledger: requeue(ledger, row, reason)))
+    for name in sent:
+        click.echo(f"will be sent again: {name}")
+    if not sent:
+        click.echo("no dead letter of that name" if row else "no dead letters", err=True)
+    return int(not sent)
+
+
+@outbox.command("schema")
+def outbox_schema() -> None:
+    """Print the JSON schema of webhook bodies."""
+    from alerts.bodies import schema_text
+
+    click.echo(schema_text(), nl=False)
+
+
+@click.command("test")
+@click.argument("target", required=False)
+@config_option
+@json_option
+def test_targets(target: str | None, config_path: str | None, as_json: bool) -> int:
+    """Send a test webhook, page or notice to TARGET (all targets without it) and say what came back. Exit 1 if one failed."""
+    from alerts.people import print_attempts, try_targets
+
+    attempts = asyncio.run(try_targets(config_path, target))
+    if as_json:
+        for name, attempt in attempts:
+            click.echo(json.dumps({"target": name, "outcome": attempt.outcome, "status": attempt.status, "reason": attempt.reason}))
+    else:
+        print_attempts(attempts)
+    return int(any(attempt.outcome != "accepted" for _, attempt in attempts))
+
+
+@click.command("would-have")
+@config_option
+@json_option
+@click.option("--limit", type=click.IntRange(1, 10_000), default=10_000, show_default=True, help="At most so many incidents.")
+def would_have(config_path: str | None, as_json: bool, limit: int) -> int:
+    """What Outrider would have done: every action that a mode held back, and how it ended; it earns the step to `act`."""
+    from alerts.people import with_ledger
+    from alerts.report import print_report, read_report
+
+    report = asyncio.run(with_ledger(config_path, lambda ledger: read_report(ledger, limit)))
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        print_report(report)
+    return 0
+
+
+@click.command()
+@click.argument("incident")
+@config_option
+@click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write it to this file in place of standard output.")
+@click.option("--raw", is_flag=True, help="Keep raw log text as it is (the redaction rules of [alerts] are not applied).")
+def export(incident: str, config_path: str | None, out: str | None, raw: bool) -> int:
+    """Export INCIDENT whole for a post-mortem: picture, history, evidence, actions, deliveries, audit, its page (JSON)."""
+    from alerts.report import exported
+
+    text = json.dumps(asyncio.run(exported(config_path, incident, raw)), indent=2) + "\n"
+    if out:
+        from outrider.errors import InputError
+
+        try:
+            with open(out, "w", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", file=out) from None
+    else:
+        click.echo(text, nl=False)
+    return 0
+
+
+@click.command()
+@click.argument("directory", type=click.Path(file_okay=False))
+@config_option
+def rules(directory: str, config_path: str | None) -> int:
+    """Write outrider.rules.yml (Prometheus), its unit tests and alertmanager.yml to DIRECTORY, all made from the catalogue."""
+    from alerts.rules.command import write
+
+    for path in write(directory, config_path):
+        click.echo(path)
+    return 0

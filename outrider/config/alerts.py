@@ -13,7 +13,7 @@ from outrider.config.targets import (
     Target,
 )
 
-__all__ = ["AlertsConfig", "Redaction", "SpareCheck", "Target"]
+__all__ = ["AlertsConfig", "Receiver", "Redaction", "SpareCheck", "Target"]
 
 
 class Redaction(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +39,28 @@ class SpareCheck(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_seconds: float = 20.0
 
 
+class Receiver(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """People behind Alertmanager, for the generated alertmanager.yml: `[[alerts.receivers]]`.
+
+    `severities` it wants; `owners`: only alerts with one of these owners (empty: all). Set what applies: `webhook_url`,
+    `pagerduty_key_file`, `slack_url_file` with `channel`, `email` (the mail server stands in Alertmanager's own `global`). Feishu,
+    DingTalk and WeCom are reached through `[[alerts.notify]]`.
+    """
+
+    name: str
+    severities: tuple[str, ...] = ("warning", "critical")
+    owners: tuple[str, ...] = ()
+    webhook_url: str = ""
+    pagerduty_key_file: str = ""
+    slack_url_file: str = ""
+    channel: str = ""
+    email: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name in ("", "nobody", "deadman"):
+            raise ValueError(f"a receiver may not be called {self.name!r}")
+
+
 class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`poll_seconds` (0.01..10): how often the deliverer looks into the outbox; smaller is quicker and costs a query each.
     `backoff_seconds` and `backoff_seconds_max`: first and largest wait between attempts (doubling, with jitter).
@@ -47,7 +69,8 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `metrics_port` (0: none) at `metrics_address` serves the deliverer's Prometheus page. `redact`: rules for text that leaves.
     `owners`: job (or a beginning that ends in `*`) -> its owner, a label of every alert about it. `console_url`,
     `dashboard_url`, `runbook_url`: bases of the links in a page; `{incident}`, `{job}`, `{node}`, `{fault}` are filled in.
-    `deadman`: receiver of the heartbeat alert (a URL of a dead-man's-switch service) in the generated alertmanager.yml.
+    `deadman`: receiver of the heartbeat alert (a URL of a dead-man's-switch service) in the generated alertmanager.yml;
+    `receivers`: people in it; `silent_jobs`: jobs (`*` fits anything) whose own alerts call nobody.
     """
 
     targets: tuple[Target, ...] = ()
@@ -70,6 +93,8 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     dashboard_url: str = ""
     runbook_url: str = "https://outrider.example/runbooks/{fault}"
     deadman: str = ""
+    receivers: tuple[Receiver, ...] = ()
+    silent_jobs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         names = [target.name for group in (self.targets, self.alertmanagers, self.notify, self.slurm, self.kubernetes, self.hosts)

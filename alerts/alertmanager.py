@@ -1,0 +1,168 @@
+"""Confirmed incidents go straight to Alertmanager's API v2: posted, posted again with what was done since, and resolved.
+
+What is posted is always read from the ledger at that moment, so a late or repeated row can never bring an old state back.
+Source of the shapes: prometheus/alertmanager `api/v2/openapi.yaml`, `postableAlerts`.
+"""
+
+import asyncio
+import contextlib
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+import structlog
+
+from alerts.delivery import Attempt, judge
+from alerts.redact import Redactor
+from alerts.secret_files import read_token
+from alerts.senders import make_session
+from alerts.story import Page, tell
+from detectors.witness.ledger import Ledger, LedgerError
+from detectors.witness.outbox import OutboxRow
+from outrider.config.alerts import AlertsConfig
+from outrider.config.targets import AlertmanagerTarget
+
+log = structlog.get_logger()
+
+TYPES = ("incident.confirmed", "incident.resolved")
+#: Alerts in one POST; Alertmanager takes far more, and one refusal then costs less.
+BATCH = 200
+#: Open incidents that are posted again; far more than a cluster has, and a bound.
+OPEN_MAX = 2000
+OVER = ("resolved", "refuted")
+
+
+class AlertmanagerSender:
+    """One Alertmanager, alone or clustered."""
+
+    def __init__(self, target: AlertmanagerTarget, settings: AlertsConfig, ledger: Ledger, site: str) -> None:
+        self.name, self.types, self.attempts_max = target.name, target.types or TYPES, target.attempts_max
+        self._target, self._settings, self._ledger, self._site = target, settings, ledger, site
+        self._redactor = Redactor(settings.redact)
+        self._token = read_token(target.token_file)
+        self._session: aiohttp.ClientSession | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        #: Incidents that people were told of and that are not over, oldest first.
+        self._open: dict[str, None] = {}
+
+    async def open(self) -> None:
+        self._session = make_session()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, row: OutboxRow, now_wall: float) -> Attempt:
+        if row.type == "test":
+            return await self._post([test_alert(row.id, self._site, now_wall)], now_wall)
+        picture = await self._ledger.incident(row.incident)
+        if picture is None:
+            return Attempt(outcome="refused", reason="the ledger no longer knows the incident", reason_code="unknown_incident")
+        attempt = await self._post([self._alert(picture, now_wall)], now_wall)
+        if attempt.outcome == "accepted":
+            self._remember(row.incident, picture)
+        return attempt
+
+    def _remember(self, incident: str, picture: dict[str, Any]) -> None:
+        self._open.pop(incident, None)
+        if picture.get("state") not in OVER:
+            self._open[incident] = None
+            while len(self._open) > OPEN_MAX:
+                del self._open[next(iter(self._open))]
+
+    def _alert(self, picture: dict[str, Any], now_wall: float) -> dict[str, Any]:
+        page = tell(picture, self._settings, self._site, self._redactor)
+        return alert(page, str(picture.get("opened") or _rfc3339(now_wall)), now_wall, self._target.hold_seconds)
+
+    async def _keep(self) -> None:
+        """Posts what is open again and again, with what was done since; once at the start for all that was told before."""
+        await self._recall()
+        while True:
+            await asyncio.sleep(self._target.repeat_seconds)
+            try:
+                await self._repeat(time.time())
+            except LedgerError as error:
+                log.warning("ledger_unreachable", error=str(error))
+
+    async def _recall(self) -> None:
+        """After a restart of ours: which incidents this target was told of."""
+        with contextlib.suppress(LedgerError):
+            for row in reversed(await self._ledger.list_rows(state="done", limit=OPEN_MAX)):
+                if row.target == self.name and row.type == "incident.confirmed":
+                    self._open[row.incident] = None
+
+    async def _repeat(self, now_wall: float) -> None:
+        alerts = []
+        for incident in list(self._open):
+            picture = await self._ledger.incident(incident)
+            if picture is None:
+                self._open.pop(incident, None)
+                continue
+            alerts.append(self._alert(picture, now_wall))
+            if picture.get("state") in OVER:
+                self._open.pop(incident, None)
+        for start in range(0, len(alerts), BATCH):
+            attempt = await self._post(alerts[start : start + BATCH], now_wall)
+            if attempt.outcome != "accepted":
+                log.warning("alerts_not_repeated", target=self.name, reason=attempt.reason)
+
+    async def _post(self, alerts: list[dict[str, Any]], now_wall: float) -> Attempt:
+        """To every member; one yes is enough, for they gossip. Otherwise the first answer counts."""
+        assert self._session is not None
+        attempts = await asyncio.gather(*(self._post_one(url, alerts, now_wall) for url in self._target.urls))
+        good = [attempt for attempt in attempts if attempt.outcome == "accepted"]
+        chosen = (good or attempts)[0]
+        members = {url: attempt.reason for url, attempt in zip(self._target.urls, attempts, strict=True)}
+        return Attempt(
+            outcome="retry" if chosen.outcome == "gone" else chosen.outcome, reason=chosen.reason, reason_code=chosen.reason_code,
+            status=chosen.status, retry_seconds=chosen.retry_seconds, detail={"members": members},
+        )  # fmt: skip
+
+    async def _post_one(self, url: str, alerts: list[dict[str, Any]], now_wall: float) -> Attempt:
+        assert self._session is not None
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        timeout = aiohttp.ClientTimeout(total=self._target.timeout_seconds)
+        try:
+            async with self._session.post(
+                f"{url.rstrip('/')}/api/v2/alerts", json=alerts, headers=headers, allow_redirects=False, timeout=timeout
+            ) as answer:
+                text = (await answer.content.read(300)).decode("utf-8", "replace").strip()
+                return judge(answer.status, answer.headers.get("retry-after"), answer.headers.get("location"), text, now_wall)
+        except TimeoutError:
+            return Attempt(outcome="retry", reason=f"no answer within {self._target.timeout_seconds:g} s", reason_code="timeout")
+        except (aiohttp.ClientError, OSError) as error:
+            return Attempt(outcome="retry", reason=f"cannot be reached: {error}", reason_code="unreachable")
+
+
+def alert(page: Page, since: str, now_wall: float, hold_seconds: float) -> dict[str, Any]:
+    """One `postableAlert` (pure). `since`: RFC 3339. What is over ends now, what is open by itself after `hold_seconds`."""
+    ends = now_wall if page.over else now_wall + hold_seconds
+    annotations = {"summary": page.title, "description": page.body}
+    annotations |= {f"{name.lower()}_url": url for name, url in page.links.items()}
+    return {
+        "labels": page.labels, "annotations": annotations, "startsAt": since, "endsAt": _rfc3339(ends),
+        "generatorURL": page.links.get("Incident", ""),
+    }  # fmt: skip
+
+
+def test_alert(name: str, site: str, now_wall: float) -> dict[str, Any]:
+    """A test page: ends by itself after a minute."""
+    labels = {"alertname": "OutriderTest", "severity": "info", "cluster": site, "source": "outrider", "incident": name}
+    notes = {"summary": f"A test from Outrider of {site}. Nothing happened."}
+    return {
+        "labels": labels,
+        "annotations": notes,
+        "startsAt": _rfc3339(now_wall),
+        "endsAt": _rfc3339(now_wall + 60),
+        "generatorURL": "",
+    }
+
+
+def _rfc3339(wall: float) -> str:
+    return datetime.fromtimestamp(wall, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,114 @@
+"""What people do with the outbox: see it, send dead letters again, try the targets."""
+
+import getpass
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from alerts.delivery import Attempt
+from alerts.senders import Sender, make_senders
+from detectors.witness.ledger import Ledger, make_ledger
+from detectors.witness.outbox import OutboxRow
+from outrider.config.alerts import AlertsConfig
+from outrider.config.ledger import LedgerSection
+from outrider.config.site import SiteSection, read_config
+from outrider.errors import InputError
+
+T = TypeVar("T")
+#: Dead letters that one call sends again.
+RETRY_MAX = 10_000
+
+
+async def with_ledger(config_path: str | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
+    """Opens the site's ledger for one piece of work."""
+    ledger = make_ledger(read_config(config_path).get(LedgerSection))
+    await ledger.open()
+    try:
+        return await work(ledger)
+    finally:
+        await ledger.close()
+
+
+def listed(row: OutboxRow) -> dict[str, Any]:
+    """A row as JSON shows it: its times are of another process's clock and say nothing."""
+    shown: dict[str, Any] = msgspec.to_builtins(row)
+    for name in ("next_try", "deadline"):
+        shown.pop(name)
+    shown["body"] = json.loads(row.body)
+    return shown
+
+
+async def requeue(ledger: Ledger, row_id: str | None, reason: str) -> list[str]:
+    """Makes one dead letter (None: all) pending again and says who did it. Returns their ids."""
+    names = [row_id] if row_id else [row.id for row in await ledger.list_rows(state="dead", limit=RETRY_MAX)]
+    sent = [name for name in names if await ledger.requeue(name)]
+    if sent:
+        who = getpass.getuser()
+        await ledger.put_audit([{"who": who, "what": "requeue", "webhook_id": name, "why": reason} for name in sent])
+    return sent
+
+
+def test_row(site: str, now_wall: float) -> OutboxRow:
+    """A message of type `test`, about nothing."""
+    name = f"test-{int(now_wall * 1000):x}"
+    moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_wall))
+    data = {"incident": name, "fault": None, "explanation": f"A test from Outrider of {site}. Nothing happened.", "fence": 0,
+            "dry_run": True}  # fmt: skip
+    body = json.dumps({"type": "test", "timestamp": moment, "data": data})
+    return OutboxRow(
+        id=name, decision_id=name, incident=name, action="test", type="test", body=body, fence=0, deadline_seconds=60.0
+    )
+
+
+async def try_targets(config_path: str | None, name: str | None) -> list[tuple[str, Attempt]]:
+    """One attempt at each target (or the one called `name`), without the outbox.
+
+    Raises:
+        InputError: no target is called so.
+    """
+    config = read_config(config_path)
+    settings, site = config.get(AlertsConfig), config.get(SiteSection).name
+    ledger = make_ledger(config.get(LedgerSection))
+    await ledger.open()
+    try:
+        senders = [sender for sender in make_senders(settings, ledger, site) if name in (None, sender.name)]
+        if name is not None and not senders:
+            raise InputError(f"no target is called {name!r}", file=str(config_path or ""), key="alerts")
+        row = test_row(site, time.time())
+        return [(sender.name, await _attempt(sender, row)) for sender in senders]
+    finally:
+        await ledger.close()
+
+
+async def _attempt(sender: Sender, row: OutboxRow) -> Attempt:
+    await sender.open()
+    try:
+        return await sender.send(row, time.time())
+    finally:
+        await sender.close()
+
+
+def print_rows(rows: list[OutboxRow]) -> None:
+    """A table for people."""
+    table = Table(box=None, pad_edge=False)
+    for title in ("row", "incident", "type", "target", "state", "tries", "what the other side said"):
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        said = row.error or str(row.detail.get("said") or row.detail.get("note") or row.detail.get("effect") or "")
+        state = "dry run" if row.dry_run and row.state == "done" else row.state
+        table.add_row(row.id, row.incident, row.type, row.target or "-", state, str(row.attempts), said)
+    Console().print(table if rows else "The outbox is empty.")
+
+
+def print_attempts(attempts: list[tuple[str, Attempt]]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for title in ("target", "outcome", "what it said"):
+        table.add_column(title, overflow="fold")
+    for name, attempt in attempts:
+        table.add_row(name, attempt.outcome, attempt.reason)
+    Console().print(table if attempts else "[alerts] names no target.", markup=False) if not attempts else Console().print(table)

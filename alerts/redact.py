@@ -1,0 +1,48 @@
+"""Raw log text is redacted by rule before it leaves: the site's rules after a few that always hold."""
+
+import re
+from typing import Any, Final
+
+from outrider.config.alerts import Redaction
+
+#: What never leaves, whatever the site says: values that name themselves a secret, bearer tokens, credentials in addresses,
+#: AWS access key ids. The name stays, the value goes.
+ALWAYS: Final = (
+    (
+        r"(?i)\b((?:[\w-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key))\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|\S+)",
+        r"\1[redacted]",
+    ),
+    (r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", r"\1 [redacted]"),
+    (r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/:@]+:[^\s/@]+@", r"\1[redacted]@"),
+    (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", "[redacted]"),
+)
+#: Longest piece of text that is looked at; the rest is cut. A log line of 10 MB must not stop a page.
+TEXT_MAX: Final = 4000
+
+
+class Redactor:
+    """Applies the rules to texts, and to every text inside a structure."""
+
+    def __init__(self, rules: tuple[Redaction, ...] = ()) -> None:
+        self._rules = [(re.compile(pattern), to) for pattern, to in ALWAYS]
+        self._rules += [(re.compile(rule.pattern), rule.to) for rule in rules]
+
+    def text(self, text: str) -> str:
+        """`text` without what must not leave, cut to `TEXT_MAX`."""
+        if len(text) > TEXT_MAX:
+            text = text[:TEXT_MAX] + f".. ({len(text) - TEXT_MAX} characters more)"
+        for pattern, to in self._rules:
+            text = pattern.sub(to, text)
+        return text
+
+    def within(self, value: Any) -> Any:
+        """The same structure with every text in it redacted (keys are ours and stay)."""
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {key: self.within(item) for key, item in value.items()}
+            case list() | tuple():
+                return [self.within(item) for item in value]
+            case _:
+                return value

@@ -1,0 +1,93 @@
+"""Two reports: what Outrider would have done while it only observed, and one incident whole for a post-mortem."""
+
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from alerts.people import listed, with_ledger
+from alerts.redact import Redactor
+from alerts.story import place_of, tell
+from detectors.witness.ledger import Ledger
+from outrider.config.alerts import AlertsConfig
+from outrider.config.site import SiteSection, read_config
+from outrider.errors import InputError
+
+
+async def read_report(ledger: Ledger, limit: int) -> dict[str, Any]:
+    """Every action that was held back, with how its incident ended.
+
+    `false_alarms` and `right` (an incident that a person acknowledged or that ended without being taken back) tell whether the
+    step to `act` is earned; an open incident counts for neither.
+    """
+    lines: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
+    for picture in await ledger.incidents(limit):
+        whole = await ledger.incident(str(picture.get("incident"))) or picture
+        refused = [line for line in whole.get("history") or () if line.get("event") == "refused"]
+        if "confirmed" not in (whole.get("times") or {}):
+            continue
+        ending = _ending(whole)
+        counts["confirmed"] += 1
+        counts[ending] += 1
+        for line in refused:
+            counts[f"would {line.get('action')}"] += 1
+            lines.append(
+                {
+                    "incident": whole["incident"], "wall": line.get("wall"), "fault": whole.get("fault"),
+                    "subject": whole.get("subject"), "action": line.get("action"), "target": line.get("target"),
+                    "held_back_by": line.get("refused"), "ended": ending,
+                }
+            )  # fmt: skip
+    return {"counts": dict(sorted(counts.items())), "would_have": lines}
+
+
+def _ending(picture: dict[str, Any]) -> str:
+    false_alarm = picture.get("false_alarm") or (picture.get("extra") or {}).get("false_alarm")
+    said = any(line.get("event") == "false_alarm" for line in picture.get("history") or ())
+    if false_alarm or said:
+        return "false_alarms"
+    return "right" if picture.get("state") in ("resolved",) or (picture.get("extra") or {}).get("acknowledged") else "open"
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """For people: one line an action, then the sums."""
+    console = Console()
+    table = Table(box=None, pad_edge=False)
+    for title in ("when", "fault", "whom", "would have", "held back by", "ended"):
+        table.add_column(title, overflow="fold")
+    for line in report["would_have"]:
+        target = line["target"] or {}
+        whom = target.get("node") or target.get("job") or place_of(line["subject"] or {})
+        table.add_row(str(line["wall"]), line["fault"], whom, line["action"], line["held_back_by"], line["ended"])
+    console.print(table if report["would_have"] else "Nothing was held back.")
+    counts = report["counts"]
+    judged = counts.get("right", 0) + counts.get("false_alarms", 0)
+    console.print(
+        f"{counts.get('confirmed', 0)} incidents confirmed, {judged} of them ended: {counts.get('right', 0)} right,"
+        f" {counts.get('false_alarms', 0)} false alarms, {counts.get('open', 0)} open."
+    )
+
+
+async def exported(config_path: str | None, incident: str, raw: bool) -> dict[str, Any]:
+    """One incident whole, redacted unless `raw`.
+
+    Raises:
+        InputError: no incident, or more than one, has a name that begins so.
+    """
+    config = read_config(config_path)
+    settings, site = config.get(AlertsConfig), config.get(SiteSection).name
+    redactor = Redactor(settings.redact)
+
+    async def work(ledger: Ledger) -> dict[str, Any]:
+        picture = await ledger.incident(incident)
+        if picture is None:
+            raise InputError(f"no incident, or more than one, has a name that begins with {incident!r}")
+        rows = [listed(row) for row in await ledger.list_rows(incident=picture["incident"], limit=10_000)]
+        page = tell(picture, settings, site, redactor)
+        whole = {"site": site, "page": page.text(), **picture, "deliveries": rows}
+        return whole if raw else redactor.within(whole)
+
+    result: dict[str, Any] = await with_ledger(config_path, work)
+    return result

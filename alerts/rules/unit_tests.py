@@ -1,0 +1,98 @@
+"""Unit tests for the rules, in promtool's own form: each class fires, does not fire on jitter, and resolves."""
+
+from typing import Any, Final
+
+from alerts.rules.prometheus import BY, FOR, WATCHDOG, fault_rule, self_rule
+from alerts.story import alert_name
+from outrider.catalogue import FAULTS, FaultClass
+from outrider.config.alerts import AlertsConfig
+
+#: Samples come each 15 s.
+STEP: Final = "15s"
+_SUBJECTS: Final = {"node": "n2", "gpu": "3", "nic": "mlx5_0", "switch": "leaf1", "job": "j1"}
+#: What a class's incident names.
+_KEYS: Final = {"gpu": ("node", "gpu"), "node": ("node",), "agent": ("node",), "path": ("node",), "nic": ("node", "nic"),
+                "link": ("node", "nic"), "switch": ("switch",), "domain": ("switch",), "storage": ("node",), "job": ("job",),
+                "monitor": ()}  # fmt: skip
+
+
+def unit_tests(rule_file: str, site: str, settings: AlertsConfig) -> dict[str, Any]:
+    """The whole file."""
+    tests = [test for entry in FAULTS.values() for test in (_fires(entry, site, settings), _jitter(entry))]
+    tests.append(
+        {
+            "name": "the dead-man's switch always fires, and nobody watching is told",
+            "interval": STEP,
+            "input_series": [],
+            "alert_rule_test": [
+                {"eval_time": "10m", "alertname": WATCHDOG, "exp_alerts": [_watchdog(site)]},
+                {"eval_time": "10m", "alertname": "OutriderAbsent", "exp_alerts": [_absent(site, settings)]},
+            ],
+        }
+    )
+    return {"rule_files": [rule_file], "evaluation_interval": STEP, "tests": tests}
+
+
+def _labels(entry: FaultClass) -> dict[str, str]:
+    return {key: _SUBJECTS[key] for key in _KEYS[entry.key.partition(".")[0]]}
+
+
+def _series(entry: FaultClass) -> str:
+    labels = {"fault": entry.key, "culprit": entry.culprit, "response": entry.response, "instance": "w1", **_labels(entry)}
+    return "outrider_incident_open{" + ",".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+
+
+def _fires(entry: FaultClass, site: str, settings: AlertsConfig) -> dict[str, Any]:
+    """Opens at minute 1, with one scrape missing in between: fires after `for`, goes on firing, and ends with the series."""
+    rule = fault_rule(entry, site, settings)
+    labels = _labels(entry)
+    words = "".join(f" {name} {labels[name]}" for name in sorted(BY) if name in labels)
+    expected = {
+        "exp_labels": {**rule["labels"], **labels},
+        "exp_annotations": {**rule["annotations"], "summary": f"{entry.summary}{words}"},
+    }
+    name, wait = alert_name(entry.key), int(FOR[entry.severity].removesuffix("m"))
+    # Samples come four a minute; `1x3` is four of them. The missing one falls into the wait.
+    values = f"_x4 1x1 _x1 1x{4 * wait + 1} stale"
+    return {
+        "name": f"{entry.key} fires and resolves",
+        "interval": STEP,
+        "input_series": [{"series": _series(entry), "values": values}],
+        "alert_rule_test": [
+            {"eval_time": "1m", "alertname": name, "exp_alerts": []},
+            {"eval_time": f"{1 + wait}m", "alertname": name, "exp_alerts": [expected]},
+            {"eval_time": f"{1 + wait}m15s", "alertname": name, "exp_alerts": [expected]},
+            {"eval_time": f"{2 + wait}m30s", "alertname": name, "exp_alerts": []},
+        ],
+    }
+
+
+def _jitter(entry: FaultClass) -> dict[str, Any]:
+    """Suspicions come and are refuted, and one incident is open for a single scrape: nobody is called."""
+    name = alert_name(entry.key)
+    suspected = f'outrider_incidents_total{{fault="{entry.key}",event="suspected"}}'
+    return {
+        "name": f"{entry.key} does not fire on jitter",
+        "interval": STEP,
+        "input_series": [
+            {"series": suspected, "values": "0+1x20"},
+            {"series": _series(entry), "values": "_x4 1 stale _x8 1 stale"},
+        ],
+        "alert_rule_test": [
+            {"eval_time": f"{second}s", "alertname": name, "exp_alerts": []} for second in (60, 75, 120, 210, 225, 270)
+        ],
+    }
+
+
+def _watchdog(site: str) -> dict[str, Any]:
+    return {
+        "exp_labels": {"severity": "none", "cluster": site, "source": "rules"},
+        "exp_annotations": {"summary": "Always fires. If it stops, alerts no longer reach people."},
+    }
+
+
+def _absent(site: str, settings: AlertsConfig) -> dict[str, Any]:
+    from alerts.rules.prometheus import SELF
+
+    rule = self_rule(*SELF[0], site, settings)
+    return {"exp_labels": {**rule["labels"], "component": "witness"}, "exp_annotations": rule["annotations"]}
