@@ -21,6 +21,8 @@ Vertex = tuple[str, str]
 PARTS_MIN = 3
 #: So much of what hangs below a cause must fail .. (some ports are unused, some agents late to tell)
 SHARE_MIN = 0.8
+#: A part of a switch (a line card) may fail: if every failing part hangs below it, so much of it is enough.
+SHARE_OF_PORTS = 0.25
 #: .. and of all failing parts so much may lie elsewhere.
 OUTSIDE_MAX = 0.1
 #: Levels from the lowest up: of two causes that explain the same, the lower one is named.
@@ -102,9 +104,10 @@ def _best(topology: Topology, failing: set[Part], working: set[Part]) -> Cause |
         members = [part for part in topology.below(vertex) if part[0] in kinds]
         share = len(parts) / len(members)
         nodes = {part[1] for part in parts}
-        if len(nodes) < PARTS_MIN or share < SHARE_MIN:
+        all_of_it = len(parts) == len(failing) and kinds == {"port"}
+        if len(nodes) < PARTS_MIN or share < (SHARE_OF_PORTS if all_of_it else SHARE_MIN):
             continue
-        if any(part in working for part in members):
+        if not all_of_it and any(part in working for part in members):
             continue
         outside = len(failing) - len(parts)
         explains_rest = outside <= OUTSIDE_MAX * len(parts) or len(parts) == len(members)

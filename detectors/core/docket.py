@@ -37,6 +37,24 @@ class Suspicion:
     ends: float | None = None
     renew: float = 0.0
 
+    def take(self, newer: "Suspicion") -> bool:
+        """Takes over what is now said of the same thing; True if the witnesses' votes must say it too."""
+        before = self._opinion()
+        known = {(piece.kind, piece.text) for piece in self.evidence}
+        self.evidence += [piece for piece in newer.evidence if (piece.kind, piece.text) not in known]
+        if len(self.evidence) > EVIDENCE_MAX:
+            del self.evidence[EVIDENCE_MAX // 2 : len(self.evidence) - EVIDENCE_MAX // 2]
+        self.subject = {**self.subject, **newer.subject}
+        self.verdict, self.sure, self.decisive, self.ends = newer.verdict, newer.sure, newer.decisive, newer.ends
+        self.culprit, self.response, self.repair = newer.culprit, newer.response, newer.repair
+        self.reason, self.reason_code = newer.reason, newer.reason_code
+        changed = any(self.extra.get(name) != value for name, value in newer.extra.items())
+        self.extra.update(newer.extra)
+        return changed or self._opinion() != before
+
+    def _opinion(self) -> tuple[object, ...]:
+        return (self.verdict, self.sure, self.decisive, self.culprit, self.response, self.reason_code, self.layers())
+
     def layers(self) -> tuple[str, ...]:
         """Layers whose evidence confirms, in a fixed order."""
         found = {piece.layer for piece in self.evidence if piece.effect == "confirm"}
@@ -86,42 +104,25 @@ class Docket:
         """
         key = vote_key(fault, key_subject or subject, incarnation)
         entry = FAULTS[fault]
-        decisive = entry.decisive if decisive is None else decisive
-        old = self.suspicions.get(key)
-        ends = None if lasts is None else now + lasts
-        self.due = min(self.due, self.due if ends is None else ends)
-        if old is None:
-            if len(self.suspicions) >= SUSPICIONS_MAX:
-                self.dropped += 1
-                return None
-            old = self.suspicions[key] = Suspicion(
-                fault=fault, subject=subject, incarnation=incarnation, since=now, sure=sure, decisive=decisive, ends=ends,
-                culprit=culprit or entry.culprit, response=response or entry.response, repair=repair or entry.repair,
-                reason=reason, reason_code=reason_code, evidence=list(evidence), extra=extra or {},
-            )  # fmt: skip
-            self.dirty[key] = None
-            return old
-        changed = (
-            old.sure != sure or old.verdict is not Verdict.FAULTY or old.reason_code != reason_code
-            or old.decisive != decisive or (response is not None and old.response != response)
-            or (culprit is not None and old.culprit != culprit)
+        fresh = Suspicion(
+            fault=fault, subject=subject, incarnation=incarnation, since=now, sure=sure,
+            ends=None if lasts is None else now + lasts, decisive=entry.decisive if decisive is None else decisive, culprit=culprit or entry.culprit,
+            response=response or entry.response, repair=repair or entry.repair, reason=reason, reason_code=reason_code,
+            evidence=list(evidence), extra=extra or {},
         )  # fmt: skip
-        before = old.layers()
-        known = {(piece.kind, piece.text) for piece in old.evidence}
-        old.evidence += [piece for piece in evidence if (piece.kind, piece.text) not in known]
-        if len(old.evidence) > EVIDENCE_MAX:
-            del old.evidence[EVIDENCE_MAX // 2 : len(old.evidence) - EVIDENCE_MAX // 2]
-        old.sure, old.decisive, old.verdict, old.reason, old.reason_code = sure, decisive, Verdict.FAULTY, reason, reason_code
-        old.ends = ends
-        old.subject = {**old.subject, **subject}
-        old.culprit, old.repair = culprit or old.culprit, repair or old.repair
-        old.response = response or old.response
-        if extra:
-            changed = changed or any(old.extra.get(name) != value for name, value in extra.items())
-            old.extra.update(extra)
-        if changed or old.layers() != before:
-            self.dirty[key] = None
-        return old
+        if fresh.ends is not None and fresh.ends < self.due:
+            self.due = fresh.ends
+        old = self.suspicions.get(key)
+        if old is not None:
+            if old.take(fresh):
+                self.dirty[key] = None
+            return old
+        if len(self.suspicions) >= SUSPICIONS_MAX:
+            self.dropped += 1
+            return None
+        self.suspicions[key] = fresh
+        self.dirty[key] = None
+        return fresh
 
     def last(self, job: str) -> None:
         """Lets the votes about a job as a whole leave after those about its parts."""

@@ -48,7 +48,7 @@ class Rulebook:
         self.links = LinkRule(world, docket, self.locate)
         self.host = HostRule(world, docket)
         self.exits = ExitRule(world, docket, self._explains_exit)
-        self.hangs = HangRule(world, docket, policy, silence.age)
+        self.hangs = HangRule(world, docket, policy, silence.age, self.health.odd_of)
         self.pace = PaceRule(world, docket)
         self.loss = LossRule(world, docket)
         self.resume = ResumeRule(world, docket)

@@ -17,8 +17,8 @@ from outrider.signals import Signal
 CALL_SECONDS = 10.0
 #: Readings in a row that make heat or a missing card a fact.
 READINGS = 3
-#: Share of the power limit below which a card computes nothing, and above which it does.
-IDLE_POWER, BUSY_POWER = 0.30, 0.45
+#: Share of the power limit below which a card computes nothing: it waits in a collective, however busy it looks.
+IDLE_POWER = 0.30
 #: State suspicions end by themselves this long after their last reading.
 LASTS_SECONDS = 300.0
 #: Growth of NVLink error counters between two readings that is worth showing.
@@ -225,19 +225,37 @@ class GpuHealthRule:
             reason_code="stuck", response=response, sure=True, decisive=not busy or second, lasts=LASTS_SECONDS * 3,
         )  # fmt: skip
 
+    def odd_of(self, nodes: dict[str, Any], now: float) -> tuple[dict[str, Any], str] | None:
+        """The one card among these nodes that idles while all others spin, with its rank; None if there is no such one."""
+        idle, spinning, other = self._spread(nodes, now)
+        if len(idle) != 1 or not _stands_out(spinning, other):
+            return None
+        return self._seat(idle[0]), f"idle, while {spinning} peers spin at full load and under {IDLE_POWER:.0%} of their power"
+
     def odd_one(self, gpu: Gpu, now: float) -> str | None:
         """Whether a card idles while its peers spin at full load and little power: they wait for it in a collective."""
-        card = self._cards.get(id(gpu))
-        peers = [
-            one for identity, one in self._cards.items()
-            if identity != id(gpu) and one.power is not None and now - one.seen_t <= LASTS_SECONDS and (one.util or 0) >= 90
-        ]  # fmt: skip
-        spinning = [one for one in peers if one.power is not None and one.power < IDLE_POWER]
-        if card is None or len(spinning) < 3 or len(spinning) < 0.8 * len(peers):
+        jobs = self.world.jobs_on(gpu.node)
+        if not jobs:
             return None
-        if card.util is None or card.util < 20:
-            return f"idle, while {len(spinning)} peers spin at full load and under {IDLE_POWER:.0%} of their power"
+        idle, spinning, other = self._spread(jobs[0].node_ranks, now)
+        if any(one is gpu for one in idle) and _stands_out(spinning, other):
+            return f"idle, while {spinning} peers spin at full load and under {IDLE_POWER:.0%} of their power"
         return None
+
+    def _spread(self, nodes: dict[str, Any], now: float) -> tuple[list[Gpu], int, int]:
+        """Cards that idle; how many spin in a collective; how many do something else. Old readings count for nothing."""
+        idle, spinning, other = [], 0, 0
+        for identity, card in self._cards.items():
+            gpu = self._gpus[identity]
+            if gpu.node not in nodes or card.power is None or now - card.seen_t > LASTS_SECONDS:
+                continue
+            if card.util is None or card.util < 20:
+                idle.append(gpu)
+            elif card.util >= 90 and card.power < IDLE_POWER:
+                spinning += 1
+            else:
+                other += 1
+        return idle, spinning, other
 
     # --- helpers ---
 
@@ -260,3 +278,8 @@ class GpuHealthRule:
             fault, self._seat(gpu), key_subject=gpu.key(), now=now, evidence=(piece,), reason=text, reason_code=code,
             decisive=decisive, response=response or ("page" if not decisive else None), lasts=LASTS_SECONDS * 3,
         )  # fmt: skip
+
+
+def _stands_out(spinning: int, other: int) -> bool:
+    """Whether enough cards spin to say that they wait for the one that does not."""
+    return spinning >= 3 and spinning >= 0.8 * (spinning + other)

@@ -17,10 +17,19 @@ from outrider.signals import KINDS, Signal
 
 #: Steps after which a job has a pace; the first ones are slow (up to 5.6 times the median).
 PACE_STEPS = 5
+#: A job that stands still is looked at again: records and readings come late.
+AGAIN_SECONDS = 5.0
 #: A node of the job is under suspicion: its verdict comes first, within the hard limit and some.
 NODE_FIRST_SECONDS = 45.0
+#: Records come one by one; this long after the newest one no more are waited for.
+SETTLE_SECONDS = 3.0
+#: A rank that said nothing is named only if so many others said something: a record that is missing is no rank that is.
+ENOUGH = 0.5
 #: Records of collectives older than this tell of another hang.
 RECORD_SECONDS = 900.0
+
+
+OddOne = Callable[[dict[str, Any], float], tuple[dict[str, Any], str] | None]
 
 
 class HangRule:
@@ -29,9 +38,13 @@ class HangRule:
     Args:
         world, docket, policy: as everywhere.
         doubted: node -> seconds for which it has been suspect, or None.
+        odd_one: nodes -> the one card among them that idles while the others spin in a collective, or None.
     """
 
-    def __init__(self, world: World, docket: Docket, policy: Policy, doubted: Callable[[str, float], float | None]) -> None:
+    def __init__(
+        self, world: World, docket: Docket, policy: Policy, doubted: Callable[[str, float], float | None], odd_one: OddOne
+    ) -> None:
+        self._odd_one = odd_one
         self.world, self.docket, self.policy, self._doubted = world, docket, policy, doubted
         #: Jobs that were found standing, for the rules that have a suspect: (job, text).
         self.standing: list[tuple[str, str]] = []
@@ -146,6 +159,7 @@ class HangRule:
         if state.name not in self.accused:
             self.standing.append((state.name, text))
         self._accuse(state, phase, text, still >= hard, now)
+        self._due = min(self._due, now + AGAIN_SECONDS)
 
     def _node_first(self, state: JobState, now: float) -> bool:
         """A silent node of the job is being judged: the job's standing still is its matter, for a while."""
@@ -167,7 +181,12 @@ class HangRule:
             subject, culprit = self._place(state, head, subject)
         else:
             stalled = self._in_data(state)
-            if phase == "data" or stalled is not None:
+            odd = self._odd_one(state.node_ranks, now)
+            if odd is not None and odd[0].get("job") == state.name:
+                subject, culprit, code = odd[0], "gpu", "odd_one"
+                pieces.append(_evidence(now, "gpu_state", subject, odd[1]))
+                text += f"; rank {subject['rank']} is {odd[1]}"
+            elif phase == "data" or stalled is not None:
                 fault, culprit, code = "job.dataloader_stall", "data", "in_data"
                 subject = subject if stalled is None else self._seat(state, stalled)
         second = len({piece.layer for piece in pieces}) > 1
@@ -197,7 +216,13 @@ class HangRule:
     def _head(self, state: JobState, now: float) -> Head | None:
         told = self._records.get(state.name, {})
         fresh = {rank: groups for rank, (when, groups) in told.items() if now - when <= RECORD_SECONDS}
-        return head_of_chain(fresh, state.groups, state.size) if fresh else None
+        if not fresh:
+            return None
+        newest = max(told[rank][0] for rank in fresh)
+        if len(fresh) < state.size and now - newest < SETTLE_SECONDS:
+            return None  # more of them are on their way, and half the records name the wrong rank
+        head = head_of_chain(fresh, state.groups, state.size)
+        return None if head is not None and head.missing and len(fresh) < ENOUGH * state.size else head
 
     def _in_data(self, state: JobState) -> int | None:
         """The one rank that is still in its data loader while the others have gone on."""

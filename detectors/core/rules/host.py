@@ -3,6 +3,7 @@
 from typing import Any
 
 from detectors.core.docket import Docket
+from detectors.core.identity import vote_key
 from detectors.core.types import Evidence
 from detectors.core.world import World
 from outrider.signals import Signal
@@ -115,13 +116,16 @@ class HostRule:
         else:
             subject = names or {"mount": where}
             reason = f"{where} does not answer {len(clients)} nodes"
-            self._drop(where, now, f"{len(clients)} nodes wait for it: it is the server")
+        before = self._accused.get(where)
         self._accused[where] = subject
         jobs = sorted({state.name for node in clients for state in self.world.jobs_on(node)})
         self._accuse(
             "storage.hang", subject, now, piece, reason, "one_client" if alone else "server", response="page",
-            culprit="node" if alone and served else None, extra={"jobs": jobs}, decisive=False,
+            culprit="node" if alone and served else None, decisive=False,
+            extra={"jobs": jobs} | ({"replaces": vote_key("storage.hang", before, "")} if before not in (None, subject) else {}),
         )  # fmt: skip
+        if before is not None and before != subject:
+            self.docket.clear_subject("storage.hang", before, now, reason)
 
     def _answers(self, where: str, node: str, now: float) -> None:
         if not self._hanging[where]:

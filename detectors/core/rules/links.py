@@ -166,16 +166,19 @@ class LinkRule:
         if not dark:
             return
         self._common(dark, now)
+        by_node: dict[str, list[Port]] = {}
         for port in dark:
             if port.accused != "switch.down":
-                self._alone(port, now)
-        by_node: dict[str, int] = {}
-        for port in dark:
-            by_node[port.node] = by_node.get(port.node, 0) + 1
-        for node, count in sorted(by_node.items()):
+                by_node.setdefault(port.node, []).append(port)
+        for node, ports in sorted(by_node.items()):
             nics = self.world.node[node].nics
-            if len(nics) >= 2 and count >= len(nics):
-                self.dark_nodes.append((node, f"all {count} network ports of {node} are dark"))
+            if len(nics) >= 2 and len(ports) >= len(nics):
+                self.dark_nodes.append((node, f"all {len(ports)} network ports of {node} are dark"))
+            if len(ports) >= 2 and 2 * len(ports) >= len(nics):
+                self._together(node, ports, now)
+            else:
+                for port in ports:
+                    self._alone(port, now)
 
     def next_due(self) -> float:
         """When `advance` has something to do."""
@@ -210,6 +213,27 @@ class LinkRule:
             decisive=True, extra={"nodes": nodes, "ports": len(ports)},
         )  # fmt: skip
 
+    def _together(self, node: str, ports: list[Port], now: float) -> None:
+        """Most ports of one node are dark: the node (its cards, its cables, its power), not each port by itself."""
+        first = min(ports, key=lambda port: port.down_since or now)
+        assert first.down_since is not None
+        dark = now - first.down_since
+        if dark < DOWN_SECONDS:
+            self._look_at(first.down_since + DOWN_SECONDS)
+            return
+        pieces = [piece for port in ports for piece in port.told[:2]]
+        layers = {piece.layer for port in ports for piece in port.told}
+        text = f"{len(ports)} network ports of {node} have been down for {dark:.0f} s"
+        response = "restart" if len(layers) > 1 else "page"
+        for port in ports:
+            if port.accused == "nic.down":
+                self.docket.clear_subject("nic.down", port.subject(), now, text)
+            port.accused = "node"
+        self.docket.accuse(
+            "nic.down", {"node": node}, now=now, evidence=tuple(pieces), reason=text, reason_code=f"node_ports_{response}",
+            response=response, culprit="node",
+        )  # fmt: skip
+
     def _alone(self, port: Port, now: float) -> None:
         """One dark port: with a second layer the job needs it; without, a person looks at it."""
         assert port.down_since is not None
@@ -217,6 +241,8 @@ class LinkRule:
         if dark < DOWN_SECONDS:
             self._look_at(port.down_since + DOWN_SECONDS)
             return
+        if port.accused == "node":
+            self.docket.clear_subject("nic.down", {"node": port.node}, now, "most of its ports are up again")
         layers = {piece.layer for piece in port.told}
         text = f"{port.nic} port {port.port} of {port.node} has been down for {dark:.0f} s"
         if len(layers) > 1:
@@ -236,6 +262,9 @@ class LinkRule:
                 if port in ports and all(one.down_since is None for one in ports):
                     self.docket.clear_subject("switch.down", {"switch": switch}, now, "its ports are up again")
                     del self.switches[switch]
+        elif port.accused == "node":
+            if all(one.down_since is None for one in self.ports.values() if one.node == port.node):
+                self.docket.clear_subject("nic.down", {"node": port.node}, now, "its ports are up again")
         elif port.accused:
             self.docket.clear_subject(port.accused, port.subject(), now, f"the port is up again after {now - began:.0f} s")
         port.accused = ""

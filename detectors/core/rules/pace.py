@@ -142,7 +142,12 @@ class PaceRule:
             pace.base.clear()
             pace.streak, pace.streak_seconds = 0, 0.0
         takes_turns = len({rank for rank in pace.slow if rank is not None}) > 2
-        if pace.streak >= STREAK and pace.streak_seconds >= STREAK_SECONDS and not takes_turns and "job.straggler" not in pace.accused:
+        if (
+            pace.streak >= STREAK
+            and pace.streak_seconds >= STREAK_SECONDS
+            and not takes_turns
+            and "job.straggler" not in pace.accused
+        ):
             text = f"{pace.streak} steps in a row take more than {STREAK_RATIO} times the usual {usual:.2f} s"
             subject = {"job": state.name}
             pace.accused["series"] = subject
