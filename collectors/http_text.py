@@ -22,6 +22,13 @@ class Fetcher:
 
     def get(self, url: str, headers: Mapping[str, str] | None = None, *, missing_ok: bool = False) -> str | None:
         """The page's text; None for a 404 where `missing_ok`. Redirects are not followed. Raises CollectorError."""
+        return self._fetch("GET", url, headers, missing_ok=missing_ok)
+
+    def put(self, url: str, headers: Mapping[str, str]) -> str:
+        """The answer to an empty PUT. Raises CollectorError."""
+        return self._fetch("PUT", url, headers, missing_ok=False) or ""
+
+    def _fetch(self, method: str, url: str, headers: Mapping[str, str] | None, *, missing_ok: bool) -> str | None:
         import requests
         import urllib3
 
@@ -30,8 +37,8 @@ class Fetcher:
             self._session.trust_env = False  # a proxy of the environment is not meant for the node's own services
         until = time.monotonic() + self._seconds
         try:
-            with self._session.get(
-                url, headers=dict(headers or {}), timeout=self._seconds / 2, stream=True, allow_redirects=False
+            with self._session.request(
+                method, url, headers=dict(headers or {}), timeout=self._seconds / 2, stream=True, allow_redirects=False
             ) as answer:
                 if answer.status_code == 404 and missing_ok:
                     return None

@@ -32,6 +32,7 @@ class CollectorsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     dcgm_url: of a dcgm-exporter's page, e.g. `http://127.0.0.1:9400/metrics`; empty: none.
     nvml_library: path of libnvidia-ml; empty: the system's.
     rank_logs: files that ranks print to. flight_dir: folder of flight-recorder dumps (TORCH_NCCL_DEBUG_INFO_TEMP_FILE's folder).
+    flight_pipe: beginning of the ranks' pipes (what TORCH_NCCL_DEBUG_INFO_PIPE_FILE says); empty: dumps are not asked for.
     ras_address: NCCL RAS as `host:port` (NCCL's default is localhost:28028); empty: none.
     train_logs: text or JSON-lines logs of trainers without the SDK; train_page_url: a trainer's Prometheus page;
         tensorboard_dir: a folder of event files; train_job: whose they are.
@@ -51,6 +52,7 @@ class CollectorsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     nvml_library: str = ""
     rank_logs: tuple[LogEntry, ...] = ()
     flight_dir: str = ""
+    flight_pipe: str = ""
     ras_address: str = ""
     train_logs: tuple[LogEntry, ...] = ()
     train_page_url: str = ""

@@ -110,4 +110,3 @@ def test_a_line_of_junk_costs_that_line(bench: Bench) -> None:
 def test_no_address_is_not_supported(tmp_path: Path) -> None:
     absent = Dcgm(Place(node="n1", boot="b", state_dir=str(tmp_path), section=CollectorsSection()), Note()).supported()
     assert isinstance(absent, NotSupported)
-
