@@ -62,12 +62,13 @@ class Recovery:
         plan = wanted(incident, self.world, places)
         if not plan:
             return []
-        if any(item.action in DRASTIC or item.action == "snapshot" for item in plan):
-            self.fence += 1
-        incident.fence = self.fence
         out: list[Action] = []
         after: tuple[str, ...] = ()
         for item in plan:
+            if item.action in DRASTIC or item.action == "snapshot":
+                # One number each: what a rank still writes under the snapshot's must be old once the next attempt runs.
+                self.fence += 1
+            incident.fence = self.fence
             action = self._order(incident, item, after, now)
             out.append(action)
             if action.refused is None:

@@ -92,7 +92,7 @@ class Site:
             for name in WITNESSES
         )
         nodes = "".join(
-            f'\n[[fleet.nodes]]\nnode = "{node}"\nrack = "r{index}"\ngpus = 1\naddress = "{self.address(node)}"\n'
+            f'\n[[fleet.nodes]]\nnode = "{node}"\nrack = "r{index}"\ngpus = 0\naddress = "{self.address(node)}"\n'
             for index, node in enumerate(NODES)
         )
         return f"""# Written by `outrider drill`.

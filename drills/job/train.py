@@ -28,7 +28,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 import outrider
-from drills.job import group
+from drills.job import endpoints, group
 from drills.job.model import CharacterModel
 from drills.job.records import Records, state_digest
 from drills.job.text import CONTEXT, Batches, Order, Text
@@ -55,7 +55,7 @@ def main(env: Mapping[str, str]) -> int:
     batches = Batches(text, Order(text.samples, BATCH, rank, world, seed))
     run = outrider.attach(
         model=model, optimizer=optimizer, scheduler=scheduler, data=batches, sampler=batches.order, seed=seed,
-        save_every_steps=int(env.get("DRILL_SAVE_EVERY", "50")) or None,
+        save_every_steps=int(env.get("DRILL_SAVE_EVERY", "50")) or None, peers=endpoints.peers(env.get("DRILL_ADDRESS")),
     )  # fmt: skip
     records = Records(env.get("DRILL_OUT"), rank, run.place.attempt)
     with run:

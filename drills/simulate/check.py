@@ -86,19 +86,23 @@ def _confirmed(record: Record, mild: set[str]) -> list[IncidentChange]:
 
 
 def _restarts(record: Record, outcome: Outcome) -> None:
+    """Which orders were needed. An incident that touched the innocent counts once, with the first such order."""
     needed = [found for found in outcome.found if found.truth.stops]
+    false: dict[str, str] = {}
     for action in record.actions:
         if action.refused is not None or action.action not in ("restart", "quarantine", "drain"):
             continue
         due = [found for found in needed if found.truth.t <= action.t]
         if action.action == "restart":
             if not due:
-                outcome.false_restarts.append(f"restart at {action.t:.1f}: {action.reason}")
+                false.setdefault(action.incident, f"restart at {action.t:.1f}: {action.reason}")
             for found in due:
                 if found.acted is None:
                     found.acted = action.t - found.truth.t
         elif not _guilty(action.target.get("node"), record.truths):
-            outcome.false_restarts.append(f"{action.action} of {action.target.get('node')} at {action.t:.1f}: {action.reason}")
+            text = f"{action.action} of {action.target.get('node')} at {action.t:.1f}: {action.reason}"
+            false.setdefault(action.incident, text)
+    outcome.false_restarts += false.values()
 
 
 def _guilty(node: Any, truths: list[Truth]) -> bool:

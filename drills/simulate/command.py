@@ -30,7 +30,7 @@ from outrider.errors import InputError
 @click.option("--witnesses", type=int, default=3, show_default=True)
 @click.option("--step-seconds", type=float, default=5.0, show_default=True)
 @click.option("--save-seconds", type=float, default=5.0, show_default=True, help="What a periodic snapshot costs the job.")
-@click.option("--interval-seconds", type=float, help="Between periodic snapshots [Young's].")
+@click.option("--interval-seconds", type=float, help="Between periodic snapshots [best for each detector].")
 @click.option("--replicated/--not-replicated", default=True, show_default=True, help="A lost node's shard lives on elsewhere.")
 @click.option("--rack-size", type=int, default=8, show_default=True)
 @click.option("--lemon-share", type=float, default=0.01, show_default=True, help="Share of nodes that are lemons ..")
@@ -99,9 +99,9 @@ def figures(simulation: Simulation) -> dict[str, Any]:
 def assumptions(simulation: Simulation) -> list[str]:
     """What the figures rest on, one sentence each."""
     options, jitter = simulation.options, simulation.jitter
-    interval = simulation.totals["outrider"].account.interval
     shards = "exist" if options.replicated else "do not exist"
     rate = simulation.mix.rate if options.rate is None else options.rate
+    often = "each detector saves as often as is best for it" if options.interval is None else f"one each {options.interval:g} s"
     return [
         f"mix {simulation.mix.name} at {rate:.3g} faults for 1000 node-days, {options.correlated_share:.0%} of them a whole rack; "
         f"{timeline_words(simulation)}",
@@ -110,7 +110,7 @@ def assumptions(simulation: Simulation) -> list[str]:
         f"{jitter.freeze_median} s, sigma {jitter.freeze_sigma})",
         "a freeze stops the whole host and answers no probe; its law is assumed until a site has measured its own",
         f"one job on all nodes, steps of {options.step:g} s, restart {options.restart:g} s, spares suffice",
-        f"periodic snapshots each {interval:.0f} s cost {options.save:g} s; copies of a lost node's shards {shards} elsewhere",
+        f"a periodic snapshot costs {options.save:g} s; {often}; copies of a lost node's shards {shards} elsewhere",
         "a job-stopping fault without a verdict is found by the training's own time-out of 600 s, or by its launcher",
         "baselines restart from the last periodic snapshot; what they do not see is found by the training's own time-out",
     ]

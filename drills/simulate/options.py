@@ -18,7 +18,7 @@ class Options:
         rate: faults for 1000 node-days; None: the rate published with the mix.
         jitter: `J`, `none`, or a pause scenario's name or file.
         pause_kind: what a scenario's pause stops: the agent, all processes of the node, or the whole host.
-        interval, save: between periodic snapshots (None: Young's), and what one costs the job.
+        interval, save: between periodic snapshots (None: what is best for each detector), and what one costs the job.
         replicated: a lost node's shard exists on another node too, so that an emergency snapshot is complete.
         lemon_share, lemon_factor: this share of nodes fails so many times as often.
         correlated_share: this share of faults strikes a whole rack at once.

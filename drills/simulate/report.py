@@ -44,9 +44,9 @@ class ClassTotals:
 class Totals:
     """Everything counted for one detector."""
 
-    def __init__(self, options: Options, interval: float) -> None:
+    def __init__(self, options: Options, young: float) -> None:
         self.options = options
-        self.account = Account(options, interval)
+        self.account = Account(options, young)
         self.classes: dict[str, ClassTotals] = {}
         self.false_restarts = self.false_pages = self.extra_incidents = 0
         self.failures: list[dict[str, Any]] = []
@@ -93,7 +93,7 @@ class Totals:
     def figures(self) -> dict[str, Any]:
         """Keys of the contract and a few more."""
         days = self.options.node_days / 1_000
-        ettr, lost = self.account.total()
+        ettr, lost, interval = self.account.total()
         return {
             "classes": {fault: self.classes[fault].figures() for fault in sorted(self.classes)},
             "false_restarts": self.false_restarts,
@@ -105,6 +105,7 @@ class Totals:
             "extra_incidents": self.extra_incidents,
             "lost_steps": lost,
             "ettr": ettr,
+            "interval_s": interval,
         }
 
 

@@ -47,14 +47,14 @@ def _classes(simulation: Simulation, result: dict[str, Any]) -> Table:
 
 def _detectors(result: dict[str, Any]) -> Table:
     table = Table(title="Detectors on the same events; false ones for 1000 node-days (95 % bound)", title_justify="left")
-    for name in ("detector", "false restarts", "false pages", "lost steps", "ETTR"):
+    for name in ("detector", "false restarts", "false pages", "lost steps", "saves each", "ETTR"):
         table.add_column(name, justify="left" if name == "detector" else "right", no_wrap=name == "detector")
     for name, figures in {"outrider": result, **result["baselines"]}.items():
         rates = [
             f"{figures[f'{key}_per_1000_node_days']:.4g} (< {figures[f'{key}_per_1000_node_days_upper_95']:.2g})"
             for key in ("false_restarts", "false_pages")
         ]
-        table.add_row(name, *rates, f"{figures['lost_steps']:,}", f"{figures['ettr']:.4f}")
+        table.add_row(name, *rates, f"{figures['lost_steps']:,}", f"{figures['interval_s']:.0f} s", f"{figures['ettr']:.4f}")
     return table
 
 

@@ -10,7 +10,7 @@ from drills.simulate import baselines, check, faults
 from drills.simulate.cell import Cell, build, name_of
 from drills.simulate.check import Outcome
 from drills.simulate.episode import T0, Episode, Record
-from drills.simulate.ettr import interval_for
+from drills.simulate.ettr import young_for
 from drills.simulate.jitter import Jitter
 from drills.simulate.jitter import load as load_jitter
 from drills.simulate.mix import Mix
@@ -54,8 +54,8 @@ def prepare(options: Options, policy: Policy) -> Simulation:
         policy = msgspec.structs.replace(policy, mode="act")
     timeline = draw(options, mix, jitter, policy, np.random.default_rng(options.seed))
     rate = (mix.rate if options.rate is None else options.rate) * options.nodes / 1_000
-    interval = interval_for(options, rate if mix.classes else 0.0)
-    totals = {name: Totals(options, interval) for name in ("outrider", *baselines.NAMES)}
+    young = young_for(options, rate if mix.classes else 0.0)
+    totals = {name: Totals(options, young) for name in ("outrider", *baselines.NAMES)}
     for total in totals.values():
         total.account.stalled = timeline.stalled
     return Simulation(options, policy, mix, jitter, timeline, totals)

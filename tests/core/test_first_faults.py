@@ -85,3 +85,32 @@ def test_lost_heartbeats_of_a_living_node_cost_nothing(deaf: tuple[str, ...]) ->
     cluster.run(60)
     assert cluster.confirmed() == [] and cluster.actions() == []
     assert all(one.response == "watch" for one in cluster.changes())
+
+
+def test_every_action_that_writes_has_a_larger_fence_than_the_one_before() -> None:
+    """A survivor that still writes under the snapshot's fence is old once the restart's stands."""
+    cluster = Cluster()
+    cluster.run(10)
+    cluster.stepping = False
+    cluster.signal("process_exit", job="j1", rank=2, node="n3", value=-9, data={"attempt": 1})
+    fences = [action.fence for action in cluster.actions()]
+    assert fences == sorted(set(fences)) and len(fences) == 2
+
+
+def test_a_lost_node_is_judged_the_moment_its_jobs_proof_of_life_ends() -> None:
+    """The last step began after the last heartbeat: it counts as life for one time-out, and not until the next round of probes."""
+    cluster = Cluster()
+    cluster.run(10.05)
+    start = cluster.now
+    cluster.silence("n3")
+    cluster.answers["n3"] = "none"
+    cluster.run(0.5)
+    last_step = cluster.now
+    cluster.stepping = False
+    cluster.run(3.0)
+    for rank in (1, 3):
+        cluster.signal("collective_error", job="j1", rank=rank, node=f"n{rank + 1}", data={"attempt": 1, "peer": "[10.0.0.3]:4711"})
+    cluster.run(10)
+    (confirmed,) = [change for change in cluster.changes() if change.event == "confirmed"]
+    assert confirmed.fault == "node.lost"
+    assert last_step < confirmed.t <= max(start, last_step) + 5.0
