@@ -1,6 +1,7 @@
 """What an exception in a step says: is it the network's or the program's, and whom does it blame."""
 
 import re
+import socket
 from dataclasses import dataclass
 
 #: Text of a failed collective: gloo, NCCL, the c10d store. Source: torch 2.13 and gloo messages, as printed by real runs.
@@ -10,7 +11,8 @@ _COMMUNICATION = re.compile(
     r"|Read (?:error|timeout)|Write timeout|monitoredBarrier|DistBackendError|DistNetworkError|DistStoreError",
     re.IGNORECASE,
 )
-#: gloo names its peer as [address]:port.
+#: gloo names its peer as [address]:port, and prints the port as it lies in memory, in the network's byte order (seen with
+#: torch 2.13: the swapped number is the connection's port).
 _PEER = re.compile(r"\[([0-9A-Fa-f.:]+)\]:(\d+)")
 #: Long tails ("This is typically caused by ..") say nothing of this fault.
 _TEXT_MAX = 1000
@@ -40,5 +42,5 @@ def describe(error: BaseException) -> StepFault:
         communication=communication,
         library=library,
         peer=match[1].removeprefix("::ffff:") if match else None,
-        port=int(match[2]) if match else None,
+        port=socket.ntohs(int(match[2]) & 0xFFFF) if match else None,
     )

@@ -9,10 +9,11 @@ import collections
 import contextlib
 import math
 import mmap
+import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -77,6 +78,7 @@ class Run:
         self.memory: mmap.mmap = page.private_page()
         self.finished = -1
         self.fault: StepFault | None = None
+        self.peers: dict[str, tuple[int, str | None]] = {}
         self.released = threading.Event()
         self._subject, self._randomness = subject, randomness
         self._writer = page.Writer(self.memory)
@@ -86,7 +88,7 @@ class Run:
         self._durations: collections.deque[int] = collections.deque(maxlen=_STEPS_REMEMBERED)
         self._step, self._begun, self._rested = Step(self), 0, 0
         self._held: BaseException | None = None
-        self._closed = False
+        self._closed, self._pid = False, os.getpid()  # a forked child inherits the run and must not speak for it
         self.keeper = Keeper(
             subject=subject, device=self._device, mark=lambda: self._writer.motion, boundary=lambda: self._boundary,
             facts=self._facts, attempt=place.attempt,
@@ -156,7 +158,7 @@ class Run:
 
     def close(self) -> None:
         """The run is over: waits for a snapshot that is being written, and says farewell."""
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
         self._writer.tell_phase("end", time.monotonic_ns())
@@ -263,7 +265,7 @@ class Run:
 
     def _failed(self, error: BaseException) -> None:
         """An exception leaves the step: the side thread saves; this thread waits until it may go on dying."""
-        if not isinstance(error, Exception) or self._held is not None:
+        if not isinstance(error, Exception) or self._held is not None or os.getpid() != self._pid:
             return
         self._held = error
         with contextlib.suppress(Exception):
@@ -309,6 +311,7 @@ def attach(
     save_every_seconds: float | None = None,
     keep: int = 3,
     shards: int = 1,
+    peers: Mapping[str, tuple[int, str | None]] | None = None,
     place: Place | None = None,
     plan: Plan | None = None,
 ) -> Run:
@@ -323,6 +326,7 @@ def attach(
         save_every_steps, save_every_seconds: periodic snapshots; the second only where one rank holds everything.
         keep: snapshots kept, at least 1.
         shards: how many ranks it takes to hold the state once; 1: every rank has all of it (DDP).
+        peers: `address:port` -> (rank, its node's address): whom a transport error blames, where addresses alone do not say.
         place, plan: instead of the environment and of the arguments above (tests, launchers).
 
     Returns:
@@ -335,6 +339,7 @@ def attach(
     )  # fmt: skip
     subject = Subject(model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, data=data, sampler=sampler, extra=extra)
     run = Run(subject, place, plan, Randomness(plan.seed, place.slot, reseed=plan.reseed))
+    run.peers = dict(peers or {})
     atexit.register(run.close)
     _watch_uncaught(run)
     return run

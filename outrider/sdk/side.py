@@ -112,10 +112,10 @@ class SideThread(threading.Thread):
     # The agent.
 
     def _hello(self) -> dict[str, Any]:
-        place = self._place
+        place, room = self._place, self._ask(self._run.keeper.room_to_ask_for)
         return {
             "hello": "rank", "job": place.job, "attempt": place.attempt, "slot": place.slot, "rank": place.rank,
-            "world": place.world, "pid": os.getpid(), "fence": place.fence, "copy_bytes": self._ask(self._run.keeper.room_to_ask_for),
+            "world": place.world, "pid": os.getpid(), "fence": place.fence, "copy_bytes": room,
         }  # fmt: skip
 
     def _ask(self, size: Callable[[], int]) -> int:
@@ -182,9 +182,10 @@ class SideThread(threading.Thread):
             return
         self._situation, self._text = "exception", fault.text
         if fault.communication and self._link is not None:
+            rank, address = self._run.peers.get(f"{fault.peer}:{fault.port}", (None, None))
             self._link.tell(
-                "collective_error", None, fault.text, library=fault.library, peer=fault.peer, port=fault.port,
-                step=self._run.finished + 1,
+                "collective_error", None, fault.text, library=fault.library, peer=address or fault.peer, port=fault.port,
+                peer_rank=rank, step=self._run.finished + 1,
             )  # fmt: skip
             self._link.tick(now)
         self._saver.copy("exception")

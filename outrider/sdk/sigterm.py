@@ -42,6 +42,7 @@ class Sigterm:
         self._before = signal.getsignal(signal.SIGTERM)
         self.deadly = self._before == signal.SIG_DFL
         signal.signal(signal.SIGTERM, self._handle)
+        os.register_at_fork(after_in_child=self.uninstall)  # SIGTERM to a data loader's worker is not meant for its parent
         return reader
 
     def uninstall(self) -> None:

@@ -25,7 +25,6 @@ except ModuleNotFoundError as error:
 
 def test_everything_of_the_sdk_imports_without_a_single_package():
     repository = str(Path(outrider.__file__).parent.parent)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", PROGRAM.format(repository=repository)], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-I", "-S", "-c", PROGRAM.format(repository=repository)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

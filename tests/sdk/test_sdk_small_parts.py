@@ -5,8 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from outrider.sdk import log
 from outrider.sdk.faults import describe
@@ -25,12 +24,12 @@ def _watch(now_ms, *, training=True, step=10, median_ms=100, count=5):
 @pytest.mark.parametrize(
     ("case", "stalled"),
     [
-        (dict(now_ms=1_999), False),
-        (dict(now_ms=2_001), True),
-        (dict(now_ms=2_001, training=False), False),
-        (dict(now_ms=2_001, count=2), False),
-        (dict(now_ms=5_000, median_ms=2_000), False),
-        (dict(now_ms=6_001, median_ms=2_000), True),
+        ({"now_ms": 1_999}, False),
+        ({"now_ms": 2_001}, True),
+        ({"now_ms": 2_001, "training": False}, False),
+        ({"now_ms": 2_001, "count": 2}, False),
+        ({"now_ms": 5_000, "median_ms": 2_000}, False),
+        ({"now_ms": 6_001, "median_ms": 2_000}, True),
     ],
     ids=["below-floor", "above-floor", "not-training", "no-median-yet", "slow-steps", "three-slow-steps"],
 )

@@ -22,10 +22,11 @@ def order(root, fence=7, *, named=(0, 1, 3), step=None, shards=1, world=WORLD):
 
 def entry(slot, step=20, fence=7, body=BODY, **changes):
     return {
-        "format": 1, "job": "j", "attempt": 1, "step": step, "fence": fence, "cause": "emergency", "incident": "i", "world_size": WORLD,
-        "slot": slot, "rank": slot, "threads": 1, "layout": {"shards": 1}, "file": shard_name(slot, fence), "bytes": len(body),
-        "digest": digest(memoryview(body)), "checksums": {"model/x": "a"}, "data": {"next": 3}, "sampler_epoch": 0,
-        "rng": {"mode": "reseed", "seed": 1}, "rng_kinds": ["torch"], "scheduler_step": step, "scaler": False, "wall_time": 1.0,
+        "format": 1, "job": "j", "attempt": 1, "step": step, "fence": fence, "cause": "emergency", "incident": "i",
+        "world_size": WORLD, "slot": slot, "rank": slot, "threads": 1, "layout": {"shards": 1}, "file": shard_name(slot, fence),
+        "bytes": len(body), "digest": digest(memoryview(body)), "checksums": {"model/x": "a"}, "data": {"next": 3},
+        "sampler_epoch": 0, "rng": {"mode": "reseed", "seed": 1}, "rng_kinds": ["torch"], "scheduler_step": step, "scaler": False,
+        "wall_time": 1.0,
     } | changes  # fmt: skip
 
 
