@@ -1,4 +1,4 @@
-"""Kills the deliverer with SIGKILL at random points, again and again, and keeps what its receivers saw. Used by a test and by bench/."""
+"""Kills the deliverer with SIGKILL at random points and keeps what its receiver saw. Used by a test and by bench/."""
 
 import asyncio
 import os
