@@ -106,7 +106,8 @@ class Docket:
         entry = FAULTS[fault]
         fresh = Suspicion(
             fault=fault, subject=subject, incarnation=incarnation, since=now, sure=sure,
-            ends=None if lasts is None else now + lasts, decisive=entry.decisive if decisive is None else decisive, culprit=culprit or entry.culprit,
+            ends=None if lasts is None else now + lasts, culprit=culprit or entry.culprit,
+            decisive=entry.decisive if decisive is None else decisive,
             response=response or entry.response, repair=repair or entry.repair, reason=reason, reason_code=reason_code,
             evidence=list(evidence), extra=extra or {},
         )  # fmt: skip

@@ -98,7 +98,7 @@ class Engine:
                 self.domains.look(now)
             # On a grid: a thousand nodes that fall silent within a second are looked at together, not one by one.
             due = self.arrivals.next_late()
-            self._silence_due = due if due == inf else ceil(due / SWEEP_SECONDS) * SWEEP_SECONDS
+            self._silence_due = due if due == inf else max(due, ceil(due / SWEEP_SECONDS) * SWEEP_SECONDS)
         if self.silence.advance(now):
             self.domains.look(now)
         self.rules.advance(now)

@@ -65,7 +65,7 @@ class Arrivals:
 
     def newly_late(self, now: float) -> list[int]:
         """Rows that have just become late, in order; they are marked."""
-        rows = np.flatnonzero(self.judged & ~self.late & (now - self.last >= self.timeout))
+        rows = np.flatnonzero(self.judged & ~self.late & (self.last + self.timeout <= now))
         self.late[rows] = True
         return [int(row) for row in rows]
 

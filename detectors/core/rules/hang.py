@@ -136,29 +136,28 @@ class HangRule:
 
     def _stands(self, state: JobState, now: float) -> bool:
         soft, hard = self.limits(state)
-        return now - state.moved_t >= (soft if soft is not None else hard)
+        return now >= state.moved_t + (soft if soft is not None else hard)
 
     def _look(self, state: JobState, now: float) -> None:
         soft, hard = self.limits(state)
-        still = now - state.moved_t
-        times = [state.moved_t + limit for limit in (soft, hard) if limit is not None]
-        if self._timeouts.get(state.name) and soft is None:
+        if soft is None and self._timeouts.get(state.name):
             soft = min(hard, self.policy.hang_seconds_min)  # its own watchdog has spoken; it need not have a pace
-            times.append(state.moved_t + soft)
-        if still < (soft if soft is not None else hard):
-            self._due = min([self._due, *(when for when in times if when > now)])
+        # Times are compared as sums, the very numbers that the next look was set for.
+        soft_t, hard_t = state.moved_t + (hard if soft is None else soft), state.moved_t + hard
+        self._due = min([self._due, *(when for when in (soft_t, hard_t) if when > now)])
+        if now < soft_t:
             return
-        if still < hard and self._node_first(state, now):
+        if now < hard_t and self._node_first(state, now):
             self._due = min(self._due, now + 1.0)
             return
-        self._due = min([self._due, *(when for when in times if when > now)])
+        still = now - state.moved_t
         phase = state.phase or ("train" if state.stepping else "init")
         text = f"{state.name} has made no progress in {phase} for {still:.0f} s"
         if state.steps.value is not None:
             text += f" (its usual step takes {state.steps.value:.2f} s)"
         if state.name not in self.accused:
             self.standing.append((state.name, text))
-        self._accuse(state, phase, text, still >= hard, now)
+        self._accuse(state, phase, text, now >= hard_t, now)
         self._due = min(self._due, now + AGAIN_SECONDS)
 
     def _node_first(self, state: JobState, now: float) -> bool:

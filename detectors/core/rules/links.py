@@ -218,7 +218,7 @@ class LinkRule:
         first = min(ports, key=lambda port: port.down_since or now)
         assert first.down_since is not None
         dark = now - first.down_since
-        if dark < DOWN_SECONDS:
+        if now < first.down_since + DOWN_SECONDS:
             self._look_at(first.down_since + DOWN_SECONDS)
             return
         pieces = [piece for port in ports for piece in port.told[:2]]
@@ -238,7 +238,7 @@ class LinkRule:
         """One dark port: with a second layer the job needs it; without, a person looks at it."""
         assert port.down_since is not None
         dark = now - port.down_since
-        if dark < DOWN_SECONDS:
+        if now < port.down_since + DOWN_SECONDS:
             self._look_at(port.down_since + DOWN_SECONDS)
             return
         if port.accused == "node":
@@ -247,7 +247,7 @@ class LinkRule:
         text = f"{port.nic} port {port.port} of {port.node} has been down for {dark:.0f} s"
         if len(layers) > 1:
             self._accuse(port, "nic.down", now, text, "down_and_job", response="restart")
-        elif dark >= PAGE_AFTER_SECONDS or not self.world.jobs_on(port.node):
+        elif now >= port.down_since + PAGE_AFTER_SECONDS or not self.world.jobs_on(port.node):
             self._accuse(port, "nic.down", now, text, "down", response="page")
         else:
             self._accuse(port, "nic.down", now, text, "down_young", response="watch")

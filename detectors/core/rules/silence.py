@@ -150,7 +150,7 @@ class SilenceRule:
             due, node = heappop(self._due)
             case = self.cases.get(node)
             if case is not None and case.due == due:
-                limit = limit or now - case.since >= self.policy.hard_limit_seconds
+                limit = limit or now >= case.since + self.policy.hard_limit_seconds
                 self.judge(case, now)
         return limit
 
