@@ -1,9 +1,10 @@
 """Gathers what the decisions of one turn of the council mean for the ledger, to be written in one transaction. Pure."""
 
+from dataclasses import replace
 from typing import Any
 
 from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent
-from detectors.witness import translate
+from detectors.witness import split, translate
 from detectors.witness.ledger import IncidentWrite, LeaderState, OrderTo, VerdictWrite
 from detectors.witness.outbox import OutboxRow
 from outrider.fleet import Job
@@ -15,12 +16,20 @@ TOLD = ("page", "drain", "restart")
 
 
 class Draft:
-    """One turn's writes. `jobs`: where ranks are. `now`: this witness's clock; `wall`: seconds since 1970, for people."""
+    """One turn's writes. `jobs`: where ranks are. `now`: this witness's clock; `wall`: seconds since 1970, for people;
+    `heartbeat_seconds`: pace of heartbeats, for the split of the time to detection."""
 
     def __init__(
-        self, state: LeaderState, pictures: dict[str, dict[str, Any]], jobs: dict[str, Job], now: float, wall: float
+        self,
+        state: LeaderState,
+        pictures: dict[str, dict[str, Any]],
+        jobs: dict[str, Job],
+        now: float,
+        wall: float,
+        heartbeat_seconds: float,
     ) -> None:
         self._state, self._jobs, self.now, self._wall = state, jobs, now, wall
+        self._heartbeat_seconds = heartbeat_seconds
         self.pictures = pictures
         self.fence = state.fence
         self.verdicts: list[VerdictWrite] = []
@@ -57,6 +66,13 @@ class Draft:
         if before is not None:
             self._write(translate.word_write(event, self.now, self._wall, before))
 
+    def mark(self, incident: str, name: str, t: float) -> None:
+        """A recovery came so far: kept among the incident's times."""
+        before = self.pictures[incident]
+        picture = {**before, "times": {**before.get("times", {}), name: t}}
+        line = {"event": name, "t": t, "wall": translate.iso(self._wall), "incident": incident}
+        self._write(IncidentWrite(incident=incident, state=before["state"], picture=picture, line=line))
+
     def tell(self) -> None:
         """People hear once of every confirmed incident, also where its actions were refused, but not in mode `observe`."""
         for incident, change in self._untold.items():
@@ -71,12 +87,25 @@ class Draft:
             self._untold[change.incident] = change
         elif change.event == "resolved":
             self._untold.pop(change.incident, None)
-        self._write(translate.incident_write(change, self._wall, before))
+        write = translate.incident_write(change, self._wall, before)
+        if (parts := self._split(change, write.picture)) is not None:
+            write = replace(write, picture=write.picture | parts)
+        self._write(write)
         if change.event in ("confirmed", "resolved"):
             self._verdict(change)
         if change.event == "resolved" and before is not None and "page" in before.get("times", {}):
             picture = self.pictures[change.incident]
             self.outbox.append(translate.resolved_row(change, picture, self.fence, NOTICE_SECONDS, self._wall))
+
+    def _split(self, change: IncidentChange, picture: dict[str, Any]) -> dict[str, Any] | None:
+        """Where the seconds went, once they are over."""
+        if change.event == "confirmed" and "detection" not in picture:
+            parts = split.detection(picture, self._heartbeat_seconds)
+            return {"detection": parts} if parts is not None else None
+        if change.event == "resolved":
+            parts = split.recovery(picture)
+            return {"recovery": parts} if parts is not None else None
+        return None
 
     def _verdict(self, change: IncidentChange) -> None:
         subject = ",".join(f"{key}={value}" for key, value in change.subject.items())

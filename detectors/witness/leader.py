@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent
-from detectors.witness import translate
+from detectors.witness import split, translate
 from detectors.witness.draft import Draft
 from detectors.witness.journal import Journal
 from detectors.witness.judge import Judge
@@ -27,7 +27,7 @@ from detectors.witness.ledger import (
     Ledger,
     LedgerError,
 )
-from detectors.witness.metrics import Reading
+from detectors.witness.metrics import Histograms, Reading
 from detectors.witness.outbox import SNAPSHOT_TYPE, OutboxRow
 from outrider.clock import Clock
 from outrider.metrics import INCIDENT_LABELS
@@ -71,10 +71,10 @@ class Leader:
 
     def __init__(
         self, name: str, ledger: Ledger, judge: Judge, journal: Journal, clock: Clock,
-        make_council: Callable[[int], CouncilLike], lease_seconds: float,
+        make_council: Callable[[int], CouncilLike], lease_seconds: float, heartbeat_seconds: float = 1.0,
     ) -> None:  # fmt: skip
         self._ledger, self._judge, self._journal, self._clock = ledger, judge, journal, clock
-        self._make_council, self._lease_seconds = make_council, lease_seconds
+        self._make_council, self._lease_seconds, self._heartbeat_seconds = make_council, lease_seconds, heartbeat_seconds
         self.holder = name
         self.wake = asyncio.Event()
         self.term = 0
@@ -87,6 +87,11 @@ class Leader:
         self._actions: dict[str, OutboxRow] = {}
         self._standing: dict[tuple[str, str], Control] = {}
         self._signals: list[Signal] = []
+        #: Jobs that are coming back -> incidents that stopped them; marks of their way, not yet written.
+        self._recovering: dict[str, list[str]] = {}
+        self._marks: dict[tuple[str, str], float] = {}
+        self._poison: set[str] = set()
+        self.histograms = Histograms()
         self._events: Counter[tuple[str, str]] = Counter()
         self._outcomes: Counter[tuple[str, str]] = Counter()
 
@@ -96,9 +101,17 @@ class Leader:
 
     def signal(self, signal: Signal) -> None:
         """A signal this witness took in; the council hears what it may need (see `_COUNCIL_KINDS`)."""
-        if self._council is not None and signal.kind in _COUNCIL_KINDS and len(self._signals) < SIGNALS_MAX:
+        if self._council is None:
+            return
+        if signal.kind in _COUNCIL_KINDS and len(self._signals) < SIGNALS_MAX:
             self._signals.append(signal)
             self.wake.set()
+        if self._recovering and signal.kind in ("snapshot", "step") and signal.job is not None:
+            for incident in self._recovering.get(signal.job, ()):
+                if (name := split.mark(self._pictures[incident], signal)) is not None:
+                    self._marks.setdefault((incident, name), signal.t)
+                    if name == "restored":
+                        self._marks[incident, name] = signal.t
 
     def readings(self) -> Iterable[Reading]:
         """The council's numbers for `/metrics`; open incidents are shown by whoever leads."""
@@ -106,14 +119,16 @@ class Leader:
             yield "outrider_incidents_total", labels, float(count)
         for labels, count in self._outcomes.items():
             yield "outrider_actions_total", labels, float(count)
-        if self._council is not None:
-            for picture in self._pictures.values():
-                if picture.get("state") in CONFIRMED_STATES:
-                    subject = {
-                        **picture.get("subject", {}),
-                        **{name: picture.get(name, "") for name in ("fault", "culprit", "response")},
-                    }
-                    yield "outrider_incident_open", tuple(str(subject.get(label, "")) for label in INCIDENT_LABELS), 1.0
+        shown = set()
+        for picture in self._pictures.values() if self._council is not None else ():
+            if picture.get("state") in CONFIRMED_STATES:
+                subject = {
+                    **picture.get("subject", {}),
+                    **{name: picture.get(name, "") for name in ("fault", "culprit", "response")},
+                }
+                shown.add(tuple(str(subject.get(label, "")) for label in INCIDENT_LABELS))
+        for subject_labels in sorted(shown):
+            yield "outrider_incident_open", subject_labels, 1.0
 
     async def run(self) -> None:
         """Campaigns and leads until cancelled; gives the lease back when it ends."""
@@ -182,11 +197,13 @@ class Leader:
         council = self._make_council(state.fence)
         if state.council is not None:
             council.restore(msgspec.json.decode(state.council))
-        rows = await self._ledger.list_rows(limit=1000)
-        self._pictures = {picture["incident"]: picture for picture in await self._ledger.incidents()}
+        rows = await self._ledger.list_rows(limit=PICTURES_MAX)
+        self._pictures = {picture["incident"]: picture for picture in await self._ledger.incidents(PICTURES_MAX)}
+        self._look_for_recoveries()
         self._actions = {row.decision_id: row for row in rows if row.state not in ("done", "dead")}
         self._state, self._place, self._jobs_place, self._standing = state, 0, 0, {}
         self._signals.clear()
+        self._marks.clear()
         self._council = council
         log.info("leads", term=self.term, fence=state.fence, restored=state.council is not None)
 
@@ -201,22 +218,41 @@ class Leader:
         controls = await self._ledger.controls()
         said = self._said(controls)
         for event, _ in said:
-            decisions += council.observe(event, now)
+            decisions += self._tell(council, event, now)
         effects = {}
         signals, self._signals = self._jobs(controls, now) + self._signals, []
         for signal in signals:
-            decisions += council.observe(signal, now)
+            decisions += self._tell(council, signal, now)
             effects.update(self._effects(signal))
         for vote in votes:
-            decisions += council.observe(vote, now)
+            decisions += self._tell(council, vote, now)
         results = [result for result in await self._ledger.results() if result.decision_id not in effects]
         heard = [ActionResult(decision_id=result.decision_id, outcome=result.outcome, detail=result.detail) for result in results]
         heard += [ActionResult(decision_id=decision, outcome="done", detail=detail) for decision, detail in effects.items()]
         for result in heard:
-            decisions += council.observe(result, now)
+            decisions += self._tell(council, result, now)
         decisions += council.advance(self._clock.monotonic())
-        if decisions or heard or said:
+        if decisions or heard or said or self._marks:
             await self._commit(council, decisions, heard, effects, said)
+
+    def _tell(self, council: CouncilLike, event: Any, now: float) -> list[Decision]:
+        """Tells the council one thing. What it fails on, it is never told again: a bug of ours must not stop all the rest."""
+        name = f"{type(event).__name__} {event!r}"
+        if name in self._poison:
+            return []
+        try:
+            return council.observe(event, now)
+        except Exception:
+            if len(self._poison) < POISON_MAX:
+                self._poison.add(name)
+            raise
+
+    def _look_for_recoveries(self) -> None:
+        self._recovering = {}
+        for incident, picture in self._pictures.items():
+            if picture.get("state") in CONFIRMED_STATES:
+                for job in picture.get("restarts", {}):
+                    self._recovering.setdefault(job, []).append(incident)
 
     def _jobs(self, controls: list[Control], now: float) -> list[Signal]:
         """Jobs that are new in the ledger, as the signals that told of them."""
@@ -261,7 +297,11 @@ class Leader:
         said: list[tuple[OperatorEvent, Control | None]],
     ) -> None:
         """Writes a turn's decisions in one transaction, then lets the world hear of them."""
-        draft = Draft(self._state, dict(self._pictures), self._judge.jobs, self._clock.monotonic(), self._clock.wall())
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        draft = Draft(self._state, dict(self._pictures), self._judge.jobs, now, wall, self._heartbeat_seconds)
+        marks, self._marks = self._marks, {}
+        for (incident, name), t in marks.items():
+            draft.mark(incident, name, t)
         for result in heard:
             draft.result(result, self._actions.get(result.decision_id))
         for event, _ in said:
@@ -282,6 +322,19 @@ class Leader:
         self.commits += 1
         self._settle(draft, heard, decisions)
 
+    def _measure(self, change: IncidentChange) -> None:
+        """Where the seconds went, for the histograms."""
+        name = {"confirmed": "detection", "resolved": "recovery"}.get(change.event)
+        parts = self._pictures.get(change.incident, {}).get(name) if name else None
+        for part, seconds in (parts or {}).items():
+            self.histograms.add(f"outrider_{name}_seconds", (part,), seconds)
+
+    def _forget_pictures(self) -> None:
+        """Keeps the open incidents and the newest closed ones."""
+        closed = [name for name, picture in self._pictures.items() if picture.get("state") in ("resolved", "refuted")]
+        for name in closed[: max(0, len(closed) - PICTURES_MAX)]:
+            del self._pictures[name]
+
     def _settle(self, draft: Draft, heard: list[ActionResult], decisions: list[Decision]) -> None:
         """What was committed is now so."""
         verdicts = self._state.verdicts | {(w.subject, w.incarnation): w.version_before + 1 for w in draft.verdicts}
@@ -289,6 +342,8 @@ class Leader:
         claims |= dict(draft.claims)
         self._state = replace(self._state, fence=draft.fence, verdicts=verdicts, claims=claims)
         self._pictures = draft.pictures
+        self._forget_pictures()
+        self._look_for_recoveries()
         self._actions |= {row.decision_id: row for row in draft.outbox}
         for result in heard:
             row = self._actions.pop(result.decision_id, None)
@@ -298,11 +353,16 @@ class Leader:
             self._journal.decision(draft.now, decision)
             if isinstance(decision, IncidentChange):
                 self._events[decision.fault, decision.event] += 1
+                self._measure(decision)
             elif isinstance(decision, Action):
                 self._outcomes[decision.action, "refused" if decision.refused else "asked"] += 1
             log.info("decision", **_line(decision))
 
 
+#: Closed incidents beyond this are left to the ledger.
+PICTURES_MAX = 5_000
+#: Things that the council failed on; more would be one bug seen many times.
+POISON_MAX = 1_000
 #: Signals that the council hears besides votes and jobs (which come by the ledger): what tells of recovery.
 _COUNCIL_KINDS = frozenset({"snapshot", "phase"})
 

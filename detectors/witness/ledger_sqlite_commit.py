@@ -61,7 +61,7 @@ def trim(database: sqlite3.Connection, now: float, bounds: LedgerSection) -> Non
     database.execute(
         "DELETE FROM orders WHERE until < ? OR number <= (SELECT MAX(number) FROM orders) - ?", (now, bounds.orders_max)
     )
-    for table in ("incidents", "history", "audit"):
+    for table in ("incidents", "history", "audit", "verdicts"):
         database.execute(
             f"DELETE FROM {table} WHERE seq <= (SELECT MAX(seq) FROM {table}) - ?",  # noqa: S608 - fixed names
             (bounds.rows_max,),
@@ -91,7 +91,7 @@ def _swap_verdict(database: sqlite3.Connection, verdict: VerdictWrite) -> None:
     if version != verdict.version_before:
         raise ConflictError("verdict", f"{verdict.subject} ({verdict.incarnation}) is at version {version}")
     database.execute(
-        "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO verdicts (subject, incarnation, version, incident, fault, state) VALUES (?, ?, ?, ?, ?, ?)",
         (*place, version + 1, verdict.incident, verdict.fault, verdict.state),
     )
 

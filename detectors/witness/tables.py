@@ -67,6 +67,10 @@ def print_incident(told: dict[str, Any]) -> None:
                 f"  {line['t'] - start:8.2f} s  {what}: {line.get('explanation') or line.get('reason') or line.get('detail') or ''}"
             )
         )
+    for name, parts in (("detected", told.get("detection")), ("recovered", told.get("recovery"))):
+        if parts:
+            said = " + ".join(f"{part} {seconds:.2f}" for part, seconds in parts.items() if part != "total")
+            console.print(Text(f"  {name} in {parts['total']:.2f} s = {said}"))
     for evidence in told.get("evidence", []):
         console.print(Text(f"  evidence ({evidence['layer']}, {evidence['effect']}s): {evidence['text']}"))
     console.print(Text(f"  votes: {', '.join(f'{name} {vote}' for name, vote in told.get('votes', {}).items()) or 'none'}"))

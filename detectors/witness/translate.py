@@ -163,12 +163,11 @@ def action_write(action: Action, wall: float, before: dict[str, Any]) -> Inciden
     times = before.get("times", {})
     if not action.refused:
         times = {**times, action.action: times.get(action.action, action.t)}
-    return IncidentWrite(
-        incident=action.incident,
-        state=state,
-        picture={**before, "incident": action.incident, "state": state, "times": times},
-        line=line,
-    )
+    picture = {**before, "incident": action.incident, "state": state, "times": times}
+    if action.action == "restart" and not action.refused and not action.dry_run:
+        restarts = before.get("restarts", {})
+        picture["restarts"] = {**restarts, str(action.target.get("job")): int(action.target.get("attempt") or 1)}
+    return IncidentWrite(incident=action.incident, state=state, picture=picture, line=line)
 
 
 def result_write(result: ActionResult, action: str, now: float, wall: float, before: dict[str, Any]) -> IncidentWrite:

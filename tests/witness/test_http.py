@@ -14,7 +14,7 @@ from detectors.witness.http import Pages
 from detectors.witness.intake import Intake
 from detectors.witness.ledger import OrderTo
 from detectors.witness.ledger_sqlite import SqliteLedger
-from detectors.witness.metrics import Metrics
+from detectors.witness.metrics import Histograms, Metrics
 from outrider.clock import SystemClock
 from outrider.config.site import Config
 from outrider.signals import Signal, encode_batch
@@ -33,7 +33,7 @@ class Site:
         self.pages = Pages(access, Config({}, None), ledger, self._status)
         self.board = routes_agents.OrderBoard(ledger)
         routes_agents.add_routes(self.pages, Intake(10), self.taken.append, self.board, SystemClock(), RATE)
-        routes_people.add_routes(self.pages, Metrics(lambda: [("outrider_witness_leader", (), 1.0)]))
+        routes_people.add_routes(self.pages, Metrics(lambda: [("outrider_witness_leader", (), 1.0)], Histograms()))
 
     async def _status(self) -> dict[str, Any]:
         return {"leader": "w1"}

@@ -188,3 +188,40 @@ async def test_a_released_node_hears_no_more_stop_and_its_claim_ends(office: Off
     await office.turn()
     assert await office.ledger.read_orders("n2", 0) == []
     assert (await office.ledger.leader_state()).claims == {}
+
+
+async def test_a_recovery_leaves_its_marks_and_its_split(office: Office) -> None:
+    await office.turn(change(), action("restart", "r", job="j1", attempt=1))
+    office.leader.signal(Signal(t=101.0, kind="step", job="j1", data={"attempt": 1}))
+    for t in (102.0, 103.0):
+        office.leader.signal(Signal(t=t, kind="snapshot", job="j1", data={"attempt": 2, "state": "restored"}))
+    for t in (104.0, 105.0):
+        office.leader.signal(Signal(t=t, kind="step", job="j1", data={"attempt": 2}))
+    await office.turn()
+    found = await office.ledger.incident("i1")
+    assert found is not None
+    assert (found["times"]["restored"], found["times"]["first_step"]) == (103.0, 104.0)
+    end = change("resolved")
+    await office.turn(end)
+    found = await office.ledger.incident("i1")
+    assert found is not None
+    assert set(found["recovery"]) == {"load", "rebuild", "verify", "total"}
+
+
+async def test_what_the_council_fails_on_is_told_once(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = FakeCouncil.observe
+
+    def fails_on_ack(self: FakeCouncil, event: Any, now: float) -> Any:
+        if isinstance(event, OperatorEvent) and event.kind == "ack":
+            raise ValueError("a bug of our own")
+        return whole(self, event, now)
+
+    monkeypatch.setattr(FakeCouncil, "observe", fails_on_ack)
+    await office.ledger.put_control(Control(kind="ack", key="i1", body={}, seconds_left=60.0))
+    await office.ledger.put_control(Control(kind="release", key="n2", body={}, seconds_left=60.0))
+    with pytest.raises(ValueError, match="a bug of our own"):
+        await office.turn()
+    await office.begin()
+    await office.turn()
+    assert [event.kind for event in office.council.heard if isinstance(event, OperatorEvent)] == ["release"]
+    assert await office.ledger.controls() == []
