@@ -11,6 +11,7 @@ from collectors.frame.changes import Changes
 from collectors.frame.identity import Identities, normal_pci
 from collectors.frame.types import Collector, CollectorError, Note, NotSupported, Outcome, Place, Readings, Sample
 from collectors.http_text import Fetcher
+from outrider.config.collectors import CollectorsSection
 from outrider.parsers.dcgm import GpuLabels, gpu_labels, gpu_measure
 from outrider.parsers.exposition import BadSampleError, ExpositionReader
 from outrider.signals import Signal
@@ -81,6 +82,7 @@ class Dcgm(Collector):
     """See the module."""
 
     name: ClassVar[str] = "dcgm"
+    group: ClassVar[str] = "services"
 
     def __init__(self, place: Place, note: Note) -> None:
         super().__init__(place, note)
@@ -92,8 +94,12 @@ class Dcgm(Collector):
         #: Last XID code and count of each GPU; None in the first page, for what stands there is not new.
         self._xids: dict[str, tuple[float, dict[str, float]]] | None = None
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        return None if section.dcgm_url else NotSupported("[collectors] dcgm_url is not set")
+
     def supported(self) -> NotSupported | None:
-        return None if self.place.section.dcgm_url else NotSupported("[collectors] dcgm_url is not set")
+        return self.wanted(self.place.section)
 
     def close(self) -> None:
         self._fetcher.close()

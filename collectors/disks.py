@@ -1,6 +1,6 @@
 """Local disks: how full their file systems are, and what NVMe devices say of their own health.
 
-In a child of its own, for both questions can hang on a dying disk. Witnesses: `storage.full`. Cost: one call a mount, one command a
+In a child that may hang, for both questions can on a dying disk. Witnesses: `storage.full`. Cost: one call a mount, one command a
 device, each minute. Rights: root for NVMe health. Source of the meaning: statvfs(3); NVM Express base specification, log page 02h
 (SMART / health information), read by the ioctl of linux/nvme_ioctl.h.
 """
@@ -55,6 +55,7 @@ class Disks(Collector):
     """See the module."""
 
     name: ClassVar[str] = "disks"
+    group: ClassVar[str] = "files"
     interval_seconds: ClassVar[float] = 60.0
 
     def __init__(self, place: Place, note: Note) -> None:
@@ -117,7 +118,7 @@ def read_health(device: str) -> tuple[int, int] | None:
     log = ctypes.create_string_buffer(_HEALTH_BYTES)
     words = _HEALTH_BYTES // 4 - 1
     command = _COMMAND.pack(
-        _GET_LOG, 0, 0, 0xFFFFFFFF, 0, 0, 0, ctypes.addressof(log), 0, _HEALTH_BYTES, _HEALTH_LOG | words << 16, 0, 0, 0, 0, 0, 0
+        _GET_LOG, 0, 0, 0xFFFFFFFF, 0, 0, 0, ctypes.addressof(log), 0, _HEALTH_BYTES, _HEALTH_LOG | words << 16, 0, 0, 0, 0, 0, 0, 0
     )
     try:
         descriptor = os.open(device, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from collectors.frame.files import list_folder
 from collectors.frame.types import Collector, News, Note, NotSupported, Outcome, Place, Readings
+from outrider.config.collectors import CollectorsSection
 from outrider.errors import InputError
 from outrider.parsers.flight import RankDump, make_dump, read_json, read_pickle
 from outrider.signals import Signal
@@ -54,6 +55,7 @@ class Flight(Collector):
     """See the module."""
 
     name: ClassVar[str] = "flight"
+    group: ClassVar[str] = "files"
     interval_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(self, place: Place, note: Note) -> None:
@@ -67,9 +69,11 @@ class Flight(Collector):
         self._asked: dict[str, float] = {}
         self.asked = 0
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        return None if section.flight_dir else NotSupported("[collectors] flight_dir is not set")
+
     def supported(self) -> NotSupported | None:
-        if not self.place.section.flight_dir:
-            return NotSupported("[collectors] flight_dir is not set")
         return None if self._folder.is_dir() else NotSupported(f"{self._folder} is not there")
 
     def told(self, news: News) -> None:

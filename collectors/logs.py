@@ -16,7 +16,7 @@ import msgspec
 from collectors.frame.flood import FloodGate
 from collectors.frame.types import Collector, News, Note, NotSupported, Outcome, Place, Readings, Sample
 from collectors.tails import Tails
-from outrider.config.collectors import LogEntry
+from outrider.config.collectors import CollectorsSection, LogEntry
 from outrider.parsers.train_log import scan, to_signal
 from outrider.signals import Signal
 
@@ -75,6 +75,7 @@ class Logs(Collector):
     """See the module."""
 
     name: ClassVar[str] = "logs"
+    group: ClassVar[str] = "files"
     interval_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(self, place: Place, note: Note) -> None:
@@ -85,8 +86,14 @@ class Logs(Collector):
         self._ranks: dict[tuple[str, int], int] = {}
         self._lines = 0
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        return (
+            None if section.rank_logs or section.train_logs else NotSupported("[collectors] rank_logs and train_logs name no files")
+        )
+
     def supported(self) -> NotSupported | None:
-        return None if self._entries else NotSupported("[collectors] rank_logs and train_logs name no files")
+        return self.wanted(self.place.section)
 
     def told(self, news: News) -> None:
         self._ranks = {(rank.job, rank.rank): rank.attempt for rank in news.ranks}

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from collectors.frame.changes import Changes
 from collectors.frame.types import Collector, CollectorError, Note, NotSupported, Outcome, Place, Readings
 from collectors.http_text import Fetcher
+from outrider.config.collectors import CollectorsSection
 
 LOOK_SECONDS = 5.0
 ADDRESSES = {"aws": "http://169.254.169.254", "gcp": "http://metadata.google.internal", "azure": "http://169.254.169.254"}
@@ -31,6 +32,7 @@ class Provider(Collector):
     """See the module."""
 
     name: ClassVar[str] = "provider"
+    group: ClassVar[str] = "services"
     interval_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(self, place: Place, note: Note) -> None:
@@ -41,8 +43,12 @@ class Provider(Collector):
         self._changes = Changes(refresh_seconds=30.0)
         self._token, self._token_until = "", 0.0
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        return None if section.provider else NotSupported("[collectors] provider is not set")
+
     def supported(self) -> NotSupported | None:
-        return None if self._provider else NotSupported("[collectors] provider is not set")
+        return self.wanted(self.place.section)
 
     def close(self) -> None:
         self._fetcher.close()

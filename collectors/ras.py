@@ -11,6 +11,7 @@ import time
 from typing import Any, ClassVar
 
 from collectors.frame.types import Collector, CollectorError, News, Note, NotSupported, Outcome, Place, Readings
+from outrider.config.collectors import CollectorsSection
 from outrider.parsers.ras import RasPoll, RasRank, parse_ras
 from outrider.signals import Signal
 
@@ -47,6 +48,7 @@ class Ras(Collector):
     """See the module."""
 
     name: ClassVar[str] = "ras"
+    group: ClassVar[str] = "services"
     interval_seconds: ClassVar[float] = 1.0
     deadline_seconds: ClassVar[float] = 9.0
 
@@ -57,8 +59,12 @@ class Ras(Collector):
         self._first: RasPoll | None = None
         self._again_at = 0.0
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        return None if section.ras_address else NotSupported("[collectors] ras_address is not set")
+
     def supported(self) -> NotSupported | None:
-        return None if self.place.section.ras_address else NotSupported("[collectors] ras_address is not set")
+        return self.wanted(self.place.section)
 
     def told(self, news: News) -> None:
         self._news = news

@@ -22,7 +22,7 @@ from collectors.agent.exits import process_born
 from collectors.agent.state import replace_file
 from collectors.frame.changes import Changes
 from collectors.frame.types import Collector, Note, NotSupported, Outcome, Place, Readings, Sample
-from outrider.config.collectors import MountEntry
+from outrider.config.collectors import CollectorsSection, MountEntry
 from outrider.signals import Signal
 
 #: What is written: one block; more would measure bandwidth.
@@ -58,8 +58,12 @@ class Storage(Collector):
         #: Probes of an earlier start that hung: mount -> (pid, born).
         self._orphans = self._read_memo()
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        return None if section.mounts else NotSupported("no mounts are named in [collectors] mounts")
+
     def supported(self) -> NotSupported | None:
-        return None if self.place.section.mounts else NotSupported("no mounts are named in [collectors] mounts")
+        return self.wanted(self.place.section)
 
     def read(self, now: float) -> Outcome:
         signals_: list[Signal] = []

@@ -13,6 +13,7 @@ from collectors.frame.files import list_folder
 from collectors.frame.types import Collector, CollectorError, Note, NotSupported, Outcome, Place, Readings
 from collectors.http_text import Fetcher
 from collectors.tensorboard import BadRecordError, Scalar, parse_event, split_records
+from outrider.config.collectors import CollectorsSection
 from outrider.parsers.exposition import BadSampleError, ExpositionReader
 from outrider.signals import Signal
 
@@ -70,6 +71,7 @@ class Trainer(Collector):
     """See the module."""
 
     name: ClassVar[str] = "trainer"
+    group: ClassVar[str] = "files"
     interval_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(self, place: Place, note: Note) -> None:
@@ -80,10 +82,16 @@ class Trainer(Collector):
         self._folder = EventFolder(Path(folder)) if folder else None
         self._step = -1
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        return (
+            None
+            if section.train_page_url or section.tensorboard_dir
+            else NotSupported("[collectors] train_page_url and tensorboard_dir are not set")
+        )
+
     def supported(self) -> NotSupported | None:
-        if self.place.section.train_page_url or self._folder is not None:
-            return None
-        return NotSupported("[collectors] train_page_url and tensorboard_dir are not set")
+        return self.wanted(self.place.section)
 
     def close(self) -> None:
         self._fetcher.close()

@@ -28,7 +28,7 @@ def look_once(found: Found, nursery: Any, place: Place) -> list[dict[str, Any]]:
         # A cursor of its own: the agent that may run here is not disturbed.
         place = msgspec.structs.replace(place, state_dir=folder, boot=boot_id())
         supervisor = Supervisor(loop, nursery, found.kinds, found.targets, place, signals.append)
-        waiting = set(found.kinds)
+        waiting = {name for name, state in supervisor.states.items() if state.supported is None}
 
         def heard(read: Read) -> None:
             waiting.discard(read.collector)

@@ -87,6 +87,10 @@ class Supervisor:
         self.states = {name: CollectorState(kind) for name, kind in kinds.items()}
         groups: dict[str, list[str]] = {}
         for name, kind in kinds.items():
+            unwanted = kind.wanted(place.section)
+            if unwanted is not None:
+                self.states[name].supported, self.states[name].reason = False, unwanted.reason
+                continue
             groups.setdefault(kind.group or name, []).append(name)
         self._children = [_Child(number, names) for number, names in enumerate(groups.values())]
         self._news = News()

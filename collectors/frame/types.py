@@ -98,6 +98,11 @@ class Collector(ABC):
     def __init__(self, place: Place, note: Note) -> None:
         self.place, self.note = place, note
 
+    @classmethod
+    def wanted(cls, section: CollectorsSection) -> NotSupported | None:
+        """Whether the configuration names what this collector reads; if not, it costs no child. Default: it needs no naming."""
+        return None
+
     @abstractmethod
     def supported(self) -> NotSupported | None:
         """Whether this node has the source; cheap."""
