@@ -7,9 +7,10 @@ and nothing waits for the device as a whole, which would hang together with it.
 Source: CUDA C++ Programming Guide, sections "Streams" and "Page-Locked Host Memory".
 """
 
+import contextlib
 import ctypes
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Protocol
 
 from outrider.sdk.area import CopyArea
@@ -35,6 +36,10 @@ class Device(Protocol):
         """Once for each copy area, before it is needed."""
         ...
 
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Around anything that may read a number out of the device's memory (a scaler's `state_dict` does)."""
+        ...
+
     def copy(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """Copies (target in the area, tensor of the job) pairs, and returns when the bytes are there."""
         ...
@@ -56,6 +61,9 @@ class CpuDevice:
 
     def prepare(self, area: CopyArea) -> None:
         return None
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def copy(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         for target, source in pairs:
@@ -79,7 +87,8 @@ class CudaDevice:
         self._ended.record(self._cuda.current_stream(self._index))
 
     def settled(self) -> bool:
-        return bool(self._ended.query())
+        with _device_errors():
+            return bool(self._ended.query())
 
     def prepare(self, area: CopyArea) -> None:
         address = ctypes.addressof(ctypes.c_char.from_buffer(area.memory))
@@ -87,13 +96,30 @@ class CudaDevice:
         if int(code) != 0:
             warn_once("pinned", f"the copy area could not be pinned (CUDA error {int(code)}): copies will be slower")
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Reads wait for our own stream alone; on the default stream they would wait for whatever hangs there."""
+        with _device_errors(), self._cuda.device(self._index), self._cuda.stream(self._stream):
+            yield
+
     def copy(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        with self._cuda.device(self._index), self._cuda.stream(self._stream):
+        with self.reading():
             for target, source in pairs:
                 target.copy_(source, non_blocking=source.is_cuda)
             self._copied.record(self._stream)
-        deadline = time.monotonic() + _COPY_SECONDS_MAX
-        while not self._copied.query():
-            if time.monotonic() > deadline:
-                raise SnapshotError("the device does not answer: the copy was given up")
-            time.sleep(0.001)
+            deadline = time.monotonic() + _COPY_SECONDS_MAX
+            while not self._copied.query():
+                if time.monotonic() > deadline:
+                    raise SnapshotError("the device does not answer: the copy was given up")
+                time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def _device_errors() -> Iterator[None]:
+    """A device with a sticky error (an uncorrectable memory error, an illegal access) gives nothing away any more."""
+    import torch
+
+    try:
+        yield
+    except getattr(torch, "AcceleratorError", RuntimeError) as error:  # the name came after torch 2.6
+        raise SnapshotError(f"the device cannot be read: {' '.join(str(error).split())[:200]}") from None

@@ -42,8 +42,12 @@ class AreaTooSmallError(SnapshotError):
         self.needed = needed
 
 
+class MovingError(SnapshotError):
+    """The training goes on too fast for a copy beside it."""
+
+
 class Keeper:
-    """One rank's copies.
+    """One rank's copies. `wanted`: why the training thread is asked to call `give` at its next step's end (empty: it is not).
 
     Args:
         subject: what is saved.
@@ -69,6 +73,8 @@ class Keeper:
         self._area: CopyArea | None = None
         self._turn = threading.Lock()
         self._pinned: dict[int, int] = {}
+        self.wanted = ""
+        self._given = threading.Event()
 
     @property
     def area(self) -> CopyArea | None:
@@ -115,10 +121,31 @@ class Keeper:
                     if label is not None:
                         return label
                 if time.monotonic() >= deadline:
-                    raise SnapshotError("the state kept moving, or the device lags behind: no copy was made")
+                    raise MovingError("the state kept moving, or the device lags behind: no copy was made")
                 time.sleep(_MOVING_PAUSE)
         finally:
             self._turn.release()
+
+    def ask(self, cause: str, *, seconds: float) -> Label | None:
+        """Has the training thread make the copy at its next step's end: for a state that is too big to be copied beside it.
+
+        Args:
+            cause: as for `take`.
+            seconds: how long to wait for it. From the side thread.
+        """
+        self._given.clear()
+        self.wanted = cause
+        given = self._given.wait(seconds)
+        self.wanted = ""
+        return self.newest() if given else None
+
+    def give(self) -> None:
+        """Makes the copy that was asked for. On the training thread, at the end of a step."""
+        cause, self.wanted = self.wanted, ""
+        try:
+            self.take(cause, seconds=0)
+        finally:
+            self._given.set()
 
     def newest(self, step: int | None = None) -> Label | None:
         """The newest whole copy of this attempt, or that of a given step."""
@@ -186,7 +213,8 @@ class Keeper:
         raise SnapshotError("both copies are being written to disk")
 
     def _plan(self, boundary: Boundary) -> Plan:
-        tree = self._subject.tree()
+        with self._device.reading():
+            tree = self._subject.tree()
         tree["data"], tree["rng"] = boundary.data, boundary.rng
         facts = self._facts() | {
             "step": boundary.step,

@@ -240,6 +240,8 @@ class Run:
                 self._randomness.seed_all(step + 1)
             if step >= self.periodic.next_at:
                 self.periodic.save(step)
+            if self.keeper.wanted:
+                self.keeper.give()
         except Exception as error:  # the SDK's edge
             self.finished = step
             warn_once("end", f"monitoring of steps stumbled, training goes on: {error!r}")

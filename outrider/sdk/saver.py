@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from outrider.sdk.area import Label
+from outrider.sdk.keeper import MovingError
 from outrider.sdk.log import tell, warn_once
 from outrider.sdk.page import CommandCell
 from outrider.sdk.publisher import Job, Outcome
@@ -49,7 +50,7 @@ class Saver:
         """A whole copy of the last finished step; None: there is none, and the reason was told."""
         began, known = time.monotonic(), self._run.keeper.newest()
         try:
-            label = self._run.keeper.take(cause, seconds=_COPY_SECONDS)
+            label = self._take(cause)
         except SnapshotError as error:
             step = self._run.finished if self._run.finished >= 0 else None
             self._tell("failed", step, str(error), cause=cause, incident=incident or None)
@@ -59,6 +60,16 @@ class Saver:
             seconds = round(time.monotonic() - began, 4)
             self._tell("staged", label.step, cause=cause, incident=incident or None, seconds=seconds)
         return label
+
+    def _take(self, cause: str) -> Label:
+        keeper = self._run.keeper
+        try:
+            return keeper.take(cause, seconds=_COPY_SECONDS)
+        except MovingError:
+            label = keeper.ask(cause, seconds=_COPY_SECONDS)
+            if label is None:
+                raise
+            return label
 
     def publish_ordered(self, command: CommandCell, now: float) -> bool:
         """Begins what the agent ordered; `result` tells what became of it."""

@@ -5,8 +5,10 @@ process when it is told to: signal handlers do not run while the training thread
 where any exception is caught: training goes on without it.
 """
 
+import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -226,6 +228,9 @@ class SideThread(threading.Thread):
         """Ends the process from this thread: the training thread may never come back."""
         self._exit_code, self._farewell, self._text, self._situation = code, farewell, text, "leaving"
         self._say_farewell()
+        flush = threading.Thread(target=_flush_output, daemon=True)  # the training thread may hold the streams' locks
+        flush.start()
+        flush.join(_FAREWELL_SECONDS)
         self._end_process(code)
 
     def _say_farewell(self) -> None:
@@ -245,3 +250,9 @@ class SideThread(threading.Thread):
                 farewell=self._farewell, exit_code=self._exit_code, median_ns=self._watch.median_ns, text=self._text,
             )
         )  # fmt: skip
+
+
+def _flush_output() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()

@@ -36,7 +36,7 @@ class Sigterm:
             signal.set_wakeup_fd(taken, warn_on_full_buffer=False)
             os.close(reader)
             os.close(writer)
-            warn_once("sigterm", "an event loop has the signals' descriptor: SIGTERM is not watched")
+            warn_once("sigterm", "the signals' descriptor is taken (an event loop?): SIGTERM is not watched")
             return None
         self._fds = (reader, writer)
         self._before = signal.getsignal(signal.SIGTERM)

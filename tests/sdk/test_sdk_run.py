@@ -1,5 +1,6 @@
 """`attach`, `step`, `restore` in one process, with a hand-written agent or without one; what goes wrong never stops training."""
 
+import contextlib
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ from sdk_fakes import FakeAgent, until
 
 import outrider
 from outrider.sdk import log
+from outrider.sdk.keeper import MovingError
 from outrider.sdk.settings import Limits, Place, Plan
 from outrider.snapshots import RestoreError, StaleFenceError, newest_step, raise_fence
 from outrider.snapshots.shard import read_tree
@@ -81,7 +83,8 @@ def job():
     made = []
 
     def make(*args, **kwargs):
-        made.append(Job(*args, **kwargs))
+        made.append(Job.__new__(Job))
+        made[-1].__init__(*args, **kwargs)
         return made[-1]
 
     yield make
@@ -198,6 +201,9 @@ def test_a_copy_is_made_again_if_the_state_moved_meanwhile(job, tmp_path):
         def prepare(self, area):
             return None
 
+        def reading(self):
+            return contextlib.nullcontext()
+
         def copy(self, pairs):
             copies.append(1)
             device.copy(pairs)
@@ -207,6 +213,24 @@ def test_a_copy_is_made_again_if_the_state_moved_meanwhile(job, tmp_path):
     one.run.keeper._device = MovesOnce()
     assert one.run.keeper.take("test", seconds=1.0).step == 1
     assert len(copies) == 2
+
+
+def test_a_state_too_big_to_be_copied_beside_the_training_is_copied_by_it(job, agent, tmp_path):
+    one = job(place(tmp_path, agent))
+    one.train(2)
+    until(lambda: agent.hellos)
+    take = one.run.keeper.take
+
+    def too_slow_beside(cause, *, seconds):
+        if threading.current_thread() is not threading.main_thread():
+            raise MovingError("too fast")
+        return take(cause, seconds=seconds)
+
+    one.run.keeper.take = too_slow_beside
+    number = agent.command(0, "copy")
+    while (cell := agent.page(0).side()).ack != number or cell.ack_state != "done":
+        one.train(1)
+    assert agent.area(0).whole()[0].cause == "copy"
 
 
 def test_a_stall_makes_a_copy_by_itself_and_only_in_training(job, agent, tmp_path):
