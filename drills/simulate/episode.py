@@ -85,6 +85,7 @@ class Episode:
         self.now = T0 - LEAD_SECONDS
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
+        self._cuts: list[float] = []
         self._slots = list(cell.fleet.jobs[0].slots)
         self._asked: set[str] = set()
         self._restarting = False
@@ -99,6 +100,12 @@ class Episode:
         """Does something at a time."""
         self._number += 1
         heappush(self._heap, (t, self._number, do, arguments))
+
+    def happen(self, t: float, do: Callable[..., None], *arguments: Any) -> None:
+        """Does something at a time that may take nodes out from then on."""
+        self._cuts.append(t)
+        self.ends(t + 1.0)
+        self.at(t, do, *arguments)
 
     def outage(self, node: str, kind: Kind, start: float, seconds: float = inf, witnesses: frozenset[int] | None = None) -> None:
         """Takes a node out; if its ranks stand still the job is held."""
@@ -131,7 +138,7 @@ class Episode:
     def exit(self, t: float, rank: int, code: int, reason: str | None = None) -> None:
         """A rank's process ends; the launcher beside it tells."""
         node = self._slots[rank][0]
-        data = {"attempt": 1} | ({"reason": reason} if reason else {})
+        data = {"attempt": self.job.attempt} | ({"reason": reason} if reason else {})
         self.send(t, node, "process_exit", job=JOB, rank=rank, value=code, data=data, source="launcher")
         if code not in (0, -15) and (self.record.first_exit is None or t < self.record.first_exit[0]):
             self.record.first_exit = (t, node)
@@ -159,16 +166,13 @@ class Episode:
         beats: list[Beat] = []
         place = 0
         while self.now < self.horizon:
-            if place == len(beats):
-                beats, place = self.beats.block(min(self.horizon, self.beats.until + BLOCK_SECONDS)), 0
-                if not beats and self.beats.until >= self.horizon:
-                    break
-                continue
             for index in self._touched:
                 due = self._machines[index].next_deadline()
                 self._due[index] = inf if due is None else due
             self._touched.clear()
-            beat, event, deadline = beats[place][0], self._heap[0][0] if self._heap else inf, min(self._due)
+            used_up = place == len(beats)
+            beat = self.beats.until if used_up else beats[place][0]
+            event, deadline = self._heap[0][0] if self._heap else inf, min(self._due)
             self.now = now = min(beat, event, deadline)
             if deadline <= now:
                 index = self._due.index(deadline)
@@ -177,11 +181,17 @@ class Episode:
             elif event <= now:
                 _, _, do, arguments = heappop(self._heap)
                 do(*arguments)
+            elif used_up:
+                beats, place = self.beats.block(self._block_end(now)), 0
             else:
                 self._beat(*beats[place])
                 place += 1
         self.record.end, self.record.arrivals = self.now, self.beats.arrivals
         return self.record
+
+    def _block_end(self, now: float) -> float:
+        """Blocks end where something may take nodes out, so that it is known before the next beats are made."""
+        return min([self.horizon, now + BLOCK_SECONDS, *(cut for cut in self._cuts if cut > now)])
 
     def _beat(self, _t: float, witness: int, signal: Signal) -> None:
         self.record.heartbeats += 1

@@ -1,7 +1,8 @@
 """What is left of the time: one job on the whole fleet walks through all that happened, under one detector.
 
-Assumptions, printed with the result: the job uses all nodes; spares suffice; each periodic snapshot costs `save` seconds; a failure costs its detection, the restart, and the work since the last state that can be loaded. With emergency
-snapshots that is the last finished step, if every shard still exists (replicated, or not lost with the fault) and is sound.
+Assumptions, printed with the result: the job uses all nodes; spares suffice; each periodic snapshot costs `save` seconds; a
+failure costs its detection, the restart, and the work since the last state that can be loaded. With emergency snapshots that is
+the last finished step, if every shard still exists (replicated, or not lost with the fault) and is sound.
 """
 
 from dataclasses import dataclass, field

@@ -83,7 +83,7 @@ def _fallout(episode: Episode, rank: int, t: float) -> None:
     size = len(episode.cell.fleet.jobs[0].slots)
     near = [one % size for one in (rank - 1, rank + 1)]
     for one in near:
-        data = {"attempt": 1, "library": "nccl", "code": "remote", "peer_rank": rank, "recovered": False}
+        data = {"attempt": episode.job.attempt, "library": "nccl", "code": "remote", "peer_rank": rank, "recovered": False}
         node = episode.cell.fleet.jobs[0].slots[one][0]
         episode.send(t + episode.uniform(0.05, 0.6), node, "collective_error", job=JOB, rank=one, data=data, source="nccl",
                      text="NCCL WARN: remote process exited or there was a network error")  # fmt: skip
@@ -102,7 +102,14 @@ def _peers_complain(episode: Episode, node: str, t: float, count: int = 3) -> No
     others = [one for one in episode.cell.members if one != node]
     for peer in episode.rng.choice(len(others), size=min(count, len(others)), replace=False).tolist():
         rank = episode.cell.ranks(others[peer])[0]
-        data = {"attempt": 1, "library": "nccl", "status": 12, "peer": f"{address}<54321>", "peer_node": node, "recovered": False}
+        data = {
+            "attempt": episode.job.attempt,
+            "library": "nccl",
+            "status": 12,
+            "peer": f"{address}<54321>",
+            "peer_node": node,
+            "recovered": False,
+        }
         episode.send(t + episode.uniform(0.0, 1.0), others[peer], "collective_error", job=JOB, rank=rank, data=data, source="nccl",
                      text=f"NCCL WARN NET/IB: Got completion from peer {address}<54321> with status=12 retry exceeded")  # fmt: skip
 
@@ -112,8 +119,8 @@ def _timeouts(episode: Episode, t: float, seq: int = 4711) -> None:
     size = len(episode.cell.fleet.jobs[0].slots)
     for rank in range(0, size, max(1, size // 8)):
         node = episode.cell.fleet.jobs[0].slots[rank][0]
-        data = {"attempt": 1, "group": "dp", "seq": seq, "op": "ALLREDUCE", "elapsed_s": NCCL_TIMEOUT_SECONDS, "last_enqueued": seq,
-                "last_completed": seq - 1}  # fmt: skip
+        data = {"attempt": episode.job.attempt, "group": "dp", "seq": seq, "op": "ALLREDUCE", "last_enqueued": seq,
+                "last_completed": seq - 1, "elapsed_s": NCCL_TIMEOUT_SECONDS}  # fmt: skip
         episode.send(t + episode.uniform(0, 2), node, "collective_timeout", job=JOB, rank=rank, data=data, source="nccl")
 
 
@@ -344,7 +351,7 @@ def storage_hang(episode: Episode, victim: Victim, t: float) -> None:
     _truth(episode, "storage.hang", t, victim, place={"mount": "/data", "server": "fs1"}, poisoned=True,
            nodes=tuple(episode.cell.members))  # fmt: skip
     start = t + episode.uniform(5, 30)
-    episode.tell(start, "phase", job=JOB, value="checkpoint", data={"attempt": 1})
+    episode.tell(start, "phase", job=JOB, value="checkpoint", data={"attempt": episode.job.attempt})
     episode.at(start, episode.hold, ("storage", ""))
     for node in episode.cell.members:
         for number in range(4):
@@ -414,14 +421,20 @@ def _records(episode: Episode, missing: int, t: float) -> None:
     for rank, (node, _) in enumerate(job.slots):
         mine = missing in next(group for group in job.groups["dp"] if rank in group)
         behind = 1 if rank == missing else 0
-        data = {
+        data: dict[str, Any] = {
             "dp": {"enqueued": 500 - behind, "started": 500 - behind, "completed": 499, "op": "ALLREDUCE"},
             "tp": {"enqueued": 9_000 + (1 if not behind else 0), "started": 9_000, "completed": 9_000, "op": "ALLREDUCE"},
         }
         if not mine:
             data["dp"] = {"enqueued": 500, "started": 500, "completed": 500, "op": "ALLREDUCE"}
         episode.send(
-            t + episode.uniform(0, 1), node, "flight_record", job=JOB, rank=rank, data={"attempt": 1, **data}, source="flight"
+            t + episode.uniform(0, 1),
+            node,
+            "flight_record",
+            job=JOB,
+            rank=rank,
+            data={"attempt": episode.job.attempt, **data},
+            source="flight",
         )
 
 
@@ -430,7 +443,16 @@ def dataloader_stall(episode: Episode, victim: Victim, t: float) -> None:
     rank = _rank(episode, victim)
     _truth(episode, "job.dataloader_stall", t, victim, accept=("job.hang",), place={"rank": rank, "node": victim.node})
     episode.at(t, episode.hold, ("app", ""))
-    episode.send(t, victim.node, "phase", job=JOB, rank=rank, value="data", data={"attempt": 1, "progress": 17}, source="sdk")
+    episode.send(
+        t,
+        victim.node,
+        "phase",
+        job=JOB,
+        rank=rank,
+        value="data",
+        data={"attempt": episode.job.attempt, "progress": 17},
+        source="sdk",
+    )
     _timeouts(episode, t + NCCL_TIMEOUT_SECONDS)
     episode.ends(t + NCCL_TIMEOUT_SECONDS + 60)
 

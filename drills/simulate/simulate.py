@@ -118,7 +118,7 @@ def _enact(episode: Episode, event: Event, t: float) -> None:
             rack = tuple(name_of(index) for index in _concerned(options, event))
             gpu = int(episode.rng.integers(options.gpus_per_node))
             victim = faults.Victim(node, gpu, int(episode.rng.integers(64)), rack)
-            faults.SCRIPTS[event.what](episode, victim, t)
+            episode.happen(t, _strike, episode, event.what, victim, t)
         case "freeze":
             episode.outage(node, "host_frozen", t, event.seconds)
         case "loss":
@@ -128,6 +128,12 @@ def _enact(episode: Episode, event: Event, t: float) -> None:
             episode.outage(node, kinds[options.pause_kind], t, event.seconds)  # type: ignore[arg-type]
     if event.kind != "fault":
         episode.ends(t + event.seconds + SETTLE_SECONDS)
+
+
+def _strike(episode: Episode, fault: str, victim: faults.Victim, t: float) -> None:
+    """Lets a fault happen. A job that stands still or is being restarted can have none of its own."""
+    if not (fault.startswith("job.") and episode.job.holds):
+        faults.SCRIPTS[fault](episode, victim, t)
 
 
 def _score(simulation: Simulation, number: int, group: list[Event], cell: Cell, record: Record) -> None:
