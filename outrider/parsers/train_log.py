@@ -10,19 +10,17 @@ from typing import Final
 from outrider.parsers.nccl import NCCL_GATES
 from outrider.parsers.prefixes import YEAR_UNKNOWN
 from outrider.parsers.train_log_errors import CUDA_GATES, ERROR_GATES
-from outrider.parsers.train_log_numbers import LIFE_GATES, NAN_GATES, RERUN_GATES, STATE_GATES, parse_step
+from outrider.parsers.train_log_numbers import LIFE_GATES, NAN_GATES, RERUN_GATES, parse_step
 from outrider.parsers.train_log_rule import LINE_CHARS_MAX, Gates, Record, first_record
 from outrider.parsers.train_log_scheduler import SCHEDULER_GATES
 from outrider.parsers.train_log_torch import TORCH_GATES
 from outrider.signals import Signal
 
 #: The order matters where a line fits several: what names a cause comes before what only tells that something fell.
-GATES: Final[Gates] = (
-    RERUN_GATES + CUDA_GATES + TORCH_GATES + NCCL_GATES + SCHEDULER_GATES + ERROR_GATES + NAN_GATES + LIFE_GATES + STATE_GATES
-)
+GATES: Final[Gates] = RERUN_GATES + CUDA_GATES + TORCH_GATES + NCCL_GATES + SCHEDULER_GATES + ERROR_GATES + NAN_GATES + LIFE_GATES
 
 #: A line that has one of these may be a step line; it is read by `parse_step` before the rules.
-_STEP_WORDS: Final = ("loss", "Loss", "grad", "iteration", "LOSS")
+_STEP_WORDS: Final = ("loss", "Loss", "grad", "iteration")
 
 
 #: Short texts that several gates share: a block is searched for these in place of each.

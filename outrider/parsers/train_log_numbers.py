@@ -9,7 +9,7 @@ on a step line.
 import re
 from typing import Any, Final
 
-from outrider.parsers.prefixes import HEAD_CHARS, RANK_TAG, plain, stamp
+from outrider.parsers.prefixes import RANK_TAG, plain, stamp
 from outrider.parsers.train_log_rule import TEXT_CHARS_MAX, Gates, Record, gate, rule
 
 _NUM: Final = r"(?P<v>[-+]?(?:nan(?![a-z])|inf(?:inity)?(?![a-z])|\d{1,18}(?:\.\d{0,18})?(?:e[-+]?\d{1,4})?))"
@@ -43,6 +43,8 @@ _LOSS_BEFORE: Final = re.compile(
     r"(?:^|[^\w])(?:lm[ _]|reduced_train_|train(?:ing)?[_ /]|total[_ ]|avg[_ ]|global_avg_|ce[_ ]|loss/train/|loss_metrics/|"
     r"mean[_ ])?$"
 )
+#: The prefix of a step line is short; a search through the whole line would cost as much as all the rest.
+STEP_HEAD_CHARS: Final = 64
 #: Occurrences of a keyword that are looked at in one line.
 _TRIES: Final = 8
 
@@ -72,7 +74,9 @@ def _loss(low: str) -> re.Match[str] | None:
     for _ in range(_TRIES):
         if at < 0:
             return None
-        if (match := _AFTER_LOSS.match(low, at + 4)) and _LOSS_BEFORE.search(low, max(0, at - 24), at):
+        if (match := _AFTER_LOSS.match(low, at + 4)) and (
+            at == 0 or low[at - 1] in "|{,('\"" or _LOSS_BEFORE.search(low, max(0, at - 24), at)
+        ):
             return match
         at = low.find("loss", at + 1)
     return None
@@ -107,9 +111,9 @@ def parse_step(line: str, year: int) -> Record | None:
     for key, word in _FIELDS:
         if key not in data and word in low and (match := _after(low, word, _AFTER)):
             data[key] = float(match["v"])
-    if loss is not None and _EVAL.search(low, 0, loss.end()):
+    if loss is not None and ("val" in low or "test" in low) and _EVAL.search(low, 0, loss.end()):
         data["eval"] = True
-    head = line[:HEAD_CHARS]
+    head = line[:STEP_HEAD_CHARS]
     rank = RANK_TAG.search(head) if "ank" in head else None
     when = stamp(head, year)
     return Record(
@@ -214,19 +218,6 @@ NAN_GATES: Final[Gates] = (
             r"don't match|differ))(?:.{0,60}?\brank (?P<rank>\d{1,7}))?",
         ),
     ),
-)
-
-#: What a rank says that it is waiting for: evidence if it turns out to be the odd one. The rank must be told in brackets.
-STATE_GATES: Final[Gates] = tuple(
-    gate(
-        word,
-        rule(
-            "state",
-            "ank",
-            r"^.{0,60}\[[Rr]ank ?(?P<rank>\d{1,7})\].{0,400}?\b(?:still|waiting|waited|blocked|stuck|retry\w{0,3}|hung|slow)\b",
-        ),
-    )
-    for word in (" still ", "waiting ", " blocked")
 )
 
 LIFE_GATES: Final[Gates] = (

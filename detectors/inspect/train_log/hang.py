@@ -1,36 +1,48 @@
 """Which rank held up a collective: those that print a time-out waited; the one that never came is the odd one."""
 
+import re
 from collections import Counter, defaultdict
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from detectors.inspect.context import Context
 from detectors.inspect.findings import EvidenceLine, Finding, finding
-from detectors.inspect.train_log.story import Episode, Story, Told
+from detectors.inspect.train_log.story import Episode, Story, Told, last_lines
 from outrider.catalogue import Culprit, Repair
 
 #: More suspects than this share of the ranks are no odd ones.
 SUSPECTS_SHARE_MAX: Final = 0.34
 #: What a rank's own lines say about why it did not come: words -> (fault, culprit, repair, why). First that fits.
-_WHY: Final[tuple[tuple[tuple[str, ...], str, Culprit, Repair, str], ...]] = (
-    (
-        ("loader", "batch", "dataset", "shard", "prefetch", "sample", "tokeniz"),
-        "job.dataloader_stall",
-        "data",
-        "fix_data",
-        "its data loader does not deliver",
-    ),
-    (
-        ("checkpoint", "saving", "snapshot", "fsync", "writing"),
-        "storage.hang",
-        "storage",
-        "fix_storage",
-        "it is still writing a snapshot",
-    ),
-    (("nfs", "lustre", "mount", "read timed out", "i/o"), "storage.hang", "storage", "fix_storage", "its storage does not answer"),
-    (("compil", "inductor", "triton", "autotun"), "job.hang", "app", "fix_app", "it is still compiling"),
-    (("evaluat", "validat", "generat"), "job.hang", "app", "fix_app", "it is in another part of the program"),
-    (("cuda", "driver", "nvml", "gpu "), "gpu.driver_hang", "gpu", "reboot_node", "its GPU or driver does not answer"),
-    (("garbage", " gc "), "job.hang", "app", "fix_app", "it collects garbage"),
+_WHY: Final[tuple[tuple[re.Pattern[str], str, Culprit, Repair, str], ...]] = tuple(
+    (re.compile(words, re.IGNORECASE), fault, cast(Culprit, culprit), cast(Repair, repair), why)
+    for words, fault, culprit, repair, why in (
+        (
+            r"\b(?:data ?)?loader\b|\bprefetch|\bdataset\b|\bshard\b|\bbatch\b.{0,40}\b(?:not ready|wait|block|missing|late)",
+            *("job.dataloader_stall", "data", "fix_data", "its data loader does not deliver"),
+        ),
+        (r"\bcheckpoint|\bckpt\b|\bsnapshot\b|\bfsync", "storage.hang", "storage", "fix_storage", "it is still writing a snapshot"),
+        (
+            r"\bnfs\b|\blustre\b|\bmount\b|read timed out|\bi/o\b",
+            "storage.hang",
+            "storage",
+            "fix_storage",
+            "its storage does not answer",
+        ),
+        (r"compil|inductor|triton|autotun|cache miss", "job.hang", "app", "fix_app", "it is still compiling"),
+        (r"\beval|\bvalidat|\bgenerat(?:e|ing)", "job.hang", "app", "fix_app", "it is in another part of the program"),
+        (
+            r"\bnvml\b|\bxid\b|\becc\b|\bcuda\w* (?:error|hang|stuck|retry|block)|\bgpu\b.{0,40}(?:hang|hung|stuck|lost|not "
+            r"respond)",
+            *("gpu.driver_hang", "gpu", "reboot_node", "its GPU or driver does not answer"),
+        ),
+        (r"\bgarbage\b|\bgc\b", "job.hang", "app", "fix_app", "it collects garbage"),
+        (
+            r"\b(?:waiting|blocked|retry\w*)\b.{0,60}\b(?:lock|http|socket|service|wandb|upload)",
+            "job.hang",
+            "app",
+            "fix_app",
+            "it waits for something else",
+        ),
+    )
 )
 _TIMEOUTS: Final = (
     "watchdog_timeout",
@@ -56,7 +68,20 @@ def judge_hang(episode: Episode, story: Story, context: Context) -> Finding | No
     evidence = [one.evidence() for one in named[:4]] + [one.evidence() for one in waits[:6]]
     if not suspects:
         return _nobody(waits, evidence, context)
-    return _blame(suspects, how, evidence, [*_last_words(suspects, story), *episode.told, *episode.life], context)
+    said = [*_last_words(suspects, story), *episode.told, *episode.life]
+    own = [one.evidence() for one in said if one.record.rank in suspects and one.what not in _TIMEOUTS]
+    if _reason(own) is None and waits:
+        own += last_lines(story, suspects[0], waits[0])
+    return _blame(suspects, how, evidence, own, context)
+
+
+def _reason(own: list[EvidenceLine]) -> tuple[str, Culprit, Repair, str] | None:
+    """What a rank's own lines say about why it did not come; its last words count most."""
+    for line in reversed(own):
+        for words, fault, culprit, repair, why in _WHY:
+            if words.search(line.text):
+                return fault, culprit, repair, why
+    return None
 
 
 def _last_words(suspects: list[int], story: Story) -> list[Told]:
@@ -181,29 +206,26 @@ def _nobody(waits: list[Told], evidence: list[EvidenceLine], context: Context) -
     )
 
 
-def _blame(suspects: list[int], how: str, evidence: list[EvidenceLine], said: list[Told], context: Context) -> Finding:
+def _blame(suspects: list[int], how: str, evidence: list[EvidenceLine], own: list[EvidenceLine], context: Context) -> Finding:
     """A finding about the odd ranks, with the reason that their own lines give."""
-    own = [one for one in said if one.record.rank in suspects and one.what not in _TIMEOUTS]
     nodes = {context.ranks[rank][0] for rank in suspects if rank in context.ranks}
     subject = context.rank_subject(suspects[0]) if len(suspects) == 1 else {"job": context.job_name, "rank": suspects[0]}
     if len(suspects) > 1 and len(nodes) == 1:
         subject["node"] = nodes.pop()
     who = f"Rank {suspects[0]}" if len(suspects) == 1 else f"Ranks {', '.join(map(str, suspects[:8]))}"
-    lines = [one.evidence() for one in own[:6]] + evidence
-    for one in own:
-        text = one.record.text.lower()
-        for words, fault, culprit, repair, why in _WHY:
-            if any(word in text for word in words):
-                return finding(
-                    fault,
-                    subject,
-                    f"{who} held up the collective ({how}): {why}. The ranks that printed the time-out only waited.",
-                    evidence=lines,
-                    culprit=culprit,
-                    response="restart",
-                    repair=repair,
-                    layers=("communication", "application"),
-                )
+    lines = own[:6] + evidence
+    if (reason := _reason(own)) is not None:
+        fault, culprit, repair, why = reason
+        return finding(
+            fault,
+            subject,
+            f"{who} held up the collective ({how}): {why}. The ranks that printed the time-out only waited.",
+            evidence=lines,
+            culprit=culprit,
+            response="restart",
+            repair=repair,
+            layers=("communication", "application"),
+        )
     return finding(
         "job.hang",
         subject,

@@ -30,6 +30,10 @@ EQUAL_LINES_FINE: Final = 4
 SKIPS_MAX: Final = 24
 #: Step time: this many times the median before it counts as slower.
 SLOWER_RATIO: Final = 1.2
+#: The median of the window is taken anew after so many lines: it moves slowly, and costs more than the rest of a line.
+CALM_LINES: Final = 8
+#: Below this multiple of that median (it may have sunk since) no loss is looked at more closely.
+CALM_RATIO: Final = 1.15
 SERIES_MAX: Final = 20_000
 
 
@@ -55,6 +59,8 @@ class Series:
     last: Mark | None = None
     losses: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     texts: deque[Mark] = field(default_factory=lambda: deque(maxlen=3))
+    calm: float = -math.inf  # no loss below this can be a jump
+    since_calm: int = 0
     with_loss: int = 0
     bad: int = 0  # lines with NaN, infinity or a vanished loss
     bad_run: int = 0
@@ -203,7 +209,7 @@ def _value(one: Series, loss: float, data: dict[str, Any], mark: Mark) -> None:
         one.equal_run, one.equal_value, one.equal_first = 1, loss, mark
     one.zero_grad_run = one.zero_grad_run + 1 if data.get("grad_norm") == 0 else 0
     one.zero_lr_run = one.zero_lr_run + 1 if data.get("lr") == 0 else 0
-    if len(one.losses) >= HISTORY_MIN and _is_high(one.losses, loss):
+    if len(one.losses) >= HISTORY_MIN and loss > one.calm and _is_high(one.losses, loss):
         if one.high_run == 0:
             one.spikes += 1
             one.first_high = mark
@@ -215,6 +221,9 @@ def _value(one: Series, loss: float, data: dict[str, Any], mark: Mark) -> None:
     one.high_run = 0
     one.after_resume = None
     one.losses.append(loss)
+    one.since_calm += 1
+    if one.since_calm >= CALM_LINES or len(one.losses) <= CALM_LINES:
+        one.calm, one.since_calm = median(one.losses) * CALM_RATIO, 0
 
 
 def _is_high(losses: deque[float], loss: float) -> bool:

@@ -4,7 +4,7 @@ Bounded: an episode keeps a limited number of records of each kind, the story a 
 """
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,6 +35,8 @@ KERNEL_LINES_MAX: Final = 20_000
 _HOST_BEFORE: Final = re.compile(r"\[?([A-Za-z][\w.-]{0,62})\]?:? +(?=[\[<\d])")
 _SYSLOG_HOST: Final = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|\d{4}-\d\d-\d\dT\S{8,30}) ([\w.-]{1,63}) kernel: ")
 
+#: Lines of the odd rank that are looked at for a reason.
+LAST_LINES: Final = 6
 #: Step lines kept after each other record when several files are merged.
 STEPS_KEPT: Final = 3
 #: Records of one kind that an episode keeps: causes are early, and floods repeat.
@@ -58,7 +60,6 @@ LIFE: Final = frozenset(
         "phase_compile",
         "phase_checkpoint",
         "done",
-        "state",
     }
 )
 #: Kinds that the analysis of numbers takes; they open no episode either.
@@ -133,6 +134,7 @@ class Story:
     kernel: list[tuple[int, str | None, str | None, str]] = field(default_factory=list)
     ranks_heard: set[int] = field(default_factory=set)
     nodes_heard: set[str] = field(default_factory=set)
+    sources: Sequence[Source] = ()
 
     def node_at(self, address: str, context: Context) -> str | None:
         """The node behind an address that the context or the log itself names."""
@@ -142,7 +144,7 @@ class Story:
 
 def read_story(sources: Sequence[Source]) -> Story:
     """Reads all sources: each in its own order, several merged by their stamps."""
-    story = Story()
+    story = Story(sources=sources)
     if len(sources) == 1:
         told: Iterable[Told] = _read(sources[0], story)
     else:
@@ -152,6 +154,30 @@ def read_story(sources: Sequence[Source]) -> Story:
         builder.take(one)
     builder.close()
     return story
+
+
+def last_lines(story: Story, rank: int, first_wait: Told) -> list[EvidenceLine]:
+    """The last lines that a rank printed before others began to wait for it, whatever they say: a second look at the file.
+
+    Standard input can be read only once, and gives nothing.
+    """
+    tags = (f"[rank{rank}]", f"[Rank {rank}]", f"[rank {rank}]", f"rank {rank}:", f"rank={rank}]", f"rank{rank}:", f"rank {rank}]")
+    found: deque[EvidenceLine] = deque(maxlen=LAST_LINES)
+    for source in story.sources:
+        if source.path is None or (rank_of_file(source.name) not in (None, rank) and source.file):
+            continue
+        number = 1
+        for block in source.blocks():
+            text = block.decode("utf-8", "replace")
+            if any(tag in text for tag in tags):
+                for offset, line in enumerate(text.split("\n")):
+                    at_end = source.file == first_wait.file and number + offset >= first_wait.line
+                    if at_end:
+                        break
+                    if any(tag in line[:200] for tag in tags):
+                        found.append(EvidenceLine(line=number + offset, text=line[:400].strip(), file=source.file))
+            number += text.count("\n")
+    return list(found)
 
 
 def _thinned(stream: Iterable[Told], story: Story) -> Iterator[Told]:
