@@ -93,24 +93,43 @@ class Council:
 
     # --- votes ---
 
+    def observe_votes(self, votes: list[Vote], now: float) -> list[Decision]:
+        """Takes in votes that arrived together, and counts each ballot once: an incident then shows all of them."""
+        decisions: list[Decision] = []
+        ballots: dict[str, Ballot] = {}
+        for vote in votes:
+            if vote.reason_code == "view":
+                decisions += self._vote(vote, now)
+            elif (ballot := self._keep(vote, now)) is not None:
+                ballots[ballot.key] = ballot
+        for ballot in ballots.values():
+            decisions += self._count(ballot, now)
+        return decisions
+
     def _vote(self, vote: Vote, now: float) -> list[Decision]:
-        if vote.witness not in self.quorum.witnesses:
-            self.world.count("vote of an unknown witness")
-            return []
-        self._sweep_due = min(self._sweep_due, now + SWEEP_SECONDS)
-        if vote.reason_code == "view":
+        if vote.reason_code == "view" and vote.witness in self.quorum.witnesses:
+            self._sweep_due = min(self._sweep_due, now + SWEEP_SECONDS)
             self.quorum.saw(vote, now)
             return self._progress(vote.extra["view"].get("jobs", {}), now)
+        ballot = self._keep(vote, now)
+        return self._count(ballot, now) if ballot is not None else []
+
+    def _keep(self, vote: Vote, now: float) -> Ballot | None:
+        """Puts a vote into its ballot; None if it does not count."""
+        if vote.witness not in self.quorum.witnesses:
+            self.world.count("vote of an unknown witness")
+            return None
+        self._sweep_due = min(self._sweep_due, now + SWEEP_SECONDS)
         ballot = self.ballots.get(vote.key)
         if ballot is None:
             if len(self.ballots) >= BALLOTS_MAX:
                 self.world.count("ballot dropped: too many")
-                return []
+                return None
             ballot = self.ballots[vote.key] = Ballot(vote.key, now)
         elif vote.verdict is Verdict.FAULTY and not ballot.doubted(now):
             ballot.opened = now
         ballot.votes[vote.witness] = (vote, now)
-        return self._count(ballot, now)
+        return ballot
 
     def _count(self, ballot: Ballot, now: float) -> list[Decision]:
         tally = self.quorum.tally(ballot, now)

@@ -90,6 +90,8 @@ class Engine:
 
     def advance(self, now: float) -> list[Decision]:
         """Lets time do its work up to `now`."""
+        if self._view_due == NEVER:
+            self.world.begin(now)
         if now >= self._silence_due:
             late = self.arrivals.newly_late(now)
             for row in late:

@@ -52,6 +52,8 @@ class JobState:
         self.moved_t = now
         self.steps_seen = 0
         self.stepping = False
+        #: Anything was told of its progress at all; until then nothing is known, and nothing is judged.
+        self.told = False
         #: The signal read last was the first to tell of its step.
         self.newest = False
         self.ended = False
@@ -103,6 +105,12 @@ class World:
         self.counted[reason] = self.counted.get(reason, 0) + 1
 
     # --- jobs ---
+
+    def begin(self, now: float) -> None:
+        """The first moment: jobs that were known before any signal are judged from here on."""
+        for state in self.jobs.values():
+            if not state.told:
+                state.moved_t = state.phase_t = now
 
     def jobs_on(self, node: str) -> list[JobState]:
         """Jobs with a slot on `node`, ended ones left out."""
@@ -195,7 +203,7 @@ class World:
         state.step, state.step_t = step, finished
         state.began = max(state.began, began)
         state.steps_seen += 1
-        state.stepping = True
+        state.stepping = state.told = True
         state.moved_t = now
         if state.phase not in ("train", None):
             state.phase, state.phase_t = "train", now
@@ -206,9 +214,11 @@ class World:
         if state is None or signal.value not in PHASES:
             return None
         phase, rank = str(signal.value), -1 if signal.rank is None else signal.rank
+        state.told = True
         if phase == "init" and state.phase not in ("init", None):
             # A start over within one attempt: steps may begin again below the newest one.
             state.begin(state.attempt, now)
+            state.told = True
         progress = signal.data.get("progress")
         if progress is not None and state.progress.get(rank) != progress:
             state.progress[rank] = progress
@@ -246,11 +256,13 @@ class World:
     def accused_node(self, signal: Signal) -> str | None:
         """The node at the other end of a collective error, as far as it is named."""
         data = signal.data
-        found = self.node_at(data.get("peer_node")) or self.node_at(data.get("peer"))
-        if found is None and isinstance(rank := data.get("peer_rank"), int) and signal.job in self.jobs:
+        if (found := self.node_at(data.get("peer_node"))) is not None:
+            return found
+        if isinstance(rank := data.get("peer_rank"), int) and signal.job in self.jobs:
             slots = self.jobs[signal.job].slots
-            return slots[rank][0] if 0 <= rank < len(slots) else None
-        return found
+            if 0 <= rank < len(slots):
+                return str(slots[rank][0])
+        return self.node_at(data.get("peer"))
 
     def node_of(self, signal: Signal) -> str | None:
         """The node a signal comes from: its own field, or the slot of its rank."""

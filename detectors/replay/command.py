@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from detectors.core.types import Action
+from detectors.replay.explain import Story, tell
 from detectors.replay.runner import Lines, Replay
 from detectors.replay.trace import read_header, read_signals
 from outrider.catalogue.faults import RESPONSES
@@ -49,6 +50,49 @@ def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
     else:
         _summary(run)
     return 1 if found else 0
+
+
+@click.command(name="explain-incident")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("incident", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object an incident.")
+@click.option("--config", "config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file whose [policy] holds.")
+def explain_incident(file: Path, incident: str | None, as_json: bool, config: Path | None) -> int:
+    """Why was it decided so: votes, evidence for and against, what was done, and what would have changed it.
+
+    FILE is a trace, or a witness's journal (`outrider journal --out FILE`); INCIDENT the beginning of an incident's name.
+    The trace is run again without each kind of evidence, so this takes some times as long as `replay`.
+    """
+    policy = load_policy(config)
+    with open_trace(file) as (name, stream):
+        number, first = _first_line(stream, name)
+        fleet = read_header(first, name, number)
+        signals = list(read_signals(stream, fleet, name, number + 1))
+    stories = tell(fleet, signals, policy, incident)
+    for story in stories:
+        if as_json:
+            click.echo(msgspec.json.encode(story.to_json()))
+        else:
+            _print_story(story)
+    if not stories and not as_json:
+        click.echo("no incident in this trace")
+    return 0
+
+
+def _print_story(story: Story) -> None:
+    told = story.to_json()
+    subject = " ".join(f"{key}={value}" for key, value in told["subject"].items())
+    click.secho(f"{told['fault']} {subject}", bold=True)
+    click.echo(f"  incident {told['incident']}, culprit {told['culprit']}, response {told['response']}\n  {told['explanation']}")
+    click.echo("  votes: " + (", ".join(f"{witness} {verdict}" for witness, verdict in told["votes"].items()) or "none"))
+    for title, key in (("evidence that confirms", "for"), ("evidence against", "against"), ("neither", "neutral")):
+        for piece in told[key]:
+            click.echo(f"  {title}: {piece['t']:.2f} s {piece['kind']}: {piece['text']}")
+    for line in told["timeline"]:
+        done = f" {line['action']} {line['target']}" if "action" in line else ""
+        click.echo(f"  {line['t']:10.2f} s {line['event']}{done}" + (f": {line['refused']}" if "refused" in line else ""))
+    for change in told["would_change"]:
+        click.echo(f"  without {change['without']}: {change['outcome']}")
 
 
 def load_policy(config: Path | None) -> Policy:

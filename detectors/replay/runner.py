@@ -51,7 +51,11 @@ class Replay:
     def run(self, signals: Iterable[tuple[int, TraceSignal]]) -> Iterator[IncidentChange | Action]:
         """Yields changes of incidents and actions as they come."""
         until = self.fleet.until or 0.0
+        begun = self.fleet.auto.heartbeat_s is not None or bool(self.fleet.auto.step_s)
         for _, signal in signals:
+            if not begun:  # a recorded trace begins with its first line, on whatever clock it was recorded
+                begun = True
+                self._begin(signal.t)
             if signal.t >= self._next_time():
                 self._until(signal.t, including=False)
             self._line(signal)
@@ -63,6 +67,10 @@ class Replay:
         self.count.end_t = until
         self._tell()
         yield from self._flush()
+
+    def _begin(self, now: float) -> None:
+        for machine in self._all:
+            self._take(machine.advance(now), now)
 
     def _flush(self) -> list[IncidentChange | Action]:
         out, self._out = self._out, []
@@ -90,10 +98,12 @@ class Replay:
                     self.count.automatic += 1
                     self._give(signal, receivers, life)
                 continue
+            decisions: list[Decision] = []
             for machine in self._all:
                 deadline = machine.next_deadline()
                 if deadline is not None and deadline <= due:
-                    self._take(machine.advance(due), due)
+                    decisions += machine.advance(due)
+            self._take(decisions, due)
             deadline = self.council.next_deadline()
             if deadline is not None and deadline <= due:
                 self._take(self.council.advance(due), due)
@@ -110,22 +120,25 @@ class Replay:
         self._give(signal, None if signal.to is None else frozenset(signal.to), signal.t)
 
     def _give(self, signal: Signal, receivers: frozenset[str] | None, now: float) -> None:
+        decisions: list[Decision] = []
         if receivers is None:
             for machine in self._all:
-                if decisions := machine.observe(signal, now):
-                    self._take(decisions, now)
+                decisions += machine.observe(signal, now)
         else:
             for name, machine in self.engines.items():
-                if name in receivers and (decisions := machine.observe(signal, now)):
-                    self._take(decisions, now)
+                if name in receivers:
+                    decisions += machine.observe(signal, now)
+        if decisions:
+            self._take(decisions, now)
         if signal.kind in COUNCIL_KINDS:
             self._take(self.council.observe(signal, now), now)
 
     def _take(self, decisions: list[Decision], now: float) -> None:
+        votes = [decision for decision in decisions if isinstance(decision, Vote)]
+        if votes:
+            self._take(self.council.observe_votes(votes, now), now)
         for decision in decisions:
             match decision:
-                case Vote():
-                    self._take(self.council.observe(decision, now), now)
                 case IncidentChange() | Action():
                     self._out.append(decision)
                 case ProbeRequest():

@@ -112,7 +112,7 @@ class HangRule:
         self._due = float("inf")
         for name in sorted(self.world.jobs):
             state = self.world.jobs[name]
-            if not state.ended:
+            if state.told and not state.ended:
                 self._look(state, now)
         self._due = max(self._due, now + 0.05)
 
