@@ -31,10 +31,8 @@ def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool)
     if once:
         return _look_once(config, node, nursery, as_json=as_json)
 
-    from collectors.agent.log import configure
     from collectors.agent.service import Agent
 
-    configure()
     Agent(config, node, nursery).run()
     return 0
 

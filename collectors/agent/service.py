@@ -4,10 +4,9 @@ import socket
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 
-import structlog
-
 from collectors.agent.beat import BeatPort, Heart, family_of, heartbeat_places
 from collectors.agent.local import LocalServer
+from collectors.agent.log import Log
 from collectors.agent.loop import Loop
 from collectors.agent.metrics import Family, MetricsPage, MetricsServer, family
 from collectors.agent.orders import OrderGate
@@ -53,7 +52,7 @@ class Agent:
         security = config.get(SecuritySection)
         keys, token = security.heartbeat_keys(), security.agent_tokens()[0]
         self.node, self.address = node, _address(config.get(FleetSection), node)
-        self.log = structlog.get_logger().bind(node=node)
+        self.log = Log(node=node)
         self.loop = Loop(self._failed)
         self.page = MetricsPage(self.section.metrics_seconds)
         self._metrics = _metrics_server(self.page, self.section, self.address, security)
@@ -165,7 +164,7 @@ class Agent:
         self.prober.probe(order.address, order.port, order.closed_port or self.section.closed_port, done)
 
     def _failed(self, error: BaseException) -> None:
-        self.log.error("a part of the agent failed", error=repr(error), exc_info=error)
+        self.log.failure("a part of the agent failed", error)
 
     def _families(self) -> Iterable[Family]:
         build = {"version": version("outrider"), "component": "agent"}

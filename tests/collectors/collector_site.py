@@ -9,14 +9,15 @@ from pathlib import Path
 
 from collector_fakes import FakeWitness
 
+from collectors.emulated.node import EmulatedNode
 from outrider.config.security import SecuritySection, write_secret
 
 
 class Site:
     """The configuration of one node `n1` at 127.0.0.1 and its fake witnesses."""
 
-    def __init__(self, folder: Path, witnesses: int, extra: str = "") -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, witnesses: int, extra: str = "", node: EmulatedNode | None = None) -> None:
+        self.folder, self.node = folder, node
         write_secret(folder / "key")
         write_secret(folder / "token")
         security = SecuritySection(heartbeat_key_file=str(folder / "key"), agent_token_file=str(folder / "token"))
@@ -33,6 +34,7 @@ class Site:
             f"heartbeat_seconds = 0.1\npage_seconds = 0.02\nstep_signal_seconds = 0.0\norder_wait_seconds = 1.0\n"
             f"probe_seconds = 0.2\nmetrics_seconds = 0.1\n{extra}\n"
             f'[security]\nheartbeat_key_file = "{folder}/key"\nagent_token_file = "{folder}/token"\n{members}'
+            + (f"[collectors]\ninterval_seconds = 1.0\n{node.toml()}" if node else "")
         )
         self.socket = folder / "run" / "n1" / "agent.sock"
         self.slots = folder / "run" / "n1" / "slots"
@@ -42,7 +44,7 @@ class Site:
         with open(self.folder / "agent.log", "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "outrider.cli.shell", "agent", "--config", str(self.config), "--node", "n1"],
-                stderr=log, stdout=log, env={**os.environ, "PYTHONWARNINGS": "error"},
+                stderr=log, stdout=log, env={**os.environ, **(self.node.environment() if self.node else {}), "PYTHONWARNINGS": "error"},
             )  # fmt: skip
         self.processes.append(process)
         return process
@@ -54,6 +56,8 @@ class Site:
             process.wait(10)
         for witness in self.witnesses:
             witness.close()
+        if self.node is not None:
+            self.node.close()
 
 
 def free_port(kind: int) -> int:
