@@ -75,7 +75,13 @@ NCCL_GATES: Final[Gates] = (
             "ecover",
             r"NET/IB.{0,200}?(?P<answer>recovered|[Rr]ecovery (?:succeeded|complete\w?|success\w{0,3}|failed))",
         ),
-        rule("ib_call", "Call to ibv_", r"Call to (?P<call>ibv_\w{1,40}) failed with(?: error)? ?(?P<error>.{0,120})"),
+        rule(
+            "ib_call",
+            "Call to ibv_",
+            r"Call to (?P<call>ibv_\w{1,40}) failed with(?: error)? ?(?P<error>[^,]{0,120})(?:.{0,60}?\bdev "
+            r"(?P<nic>[\w.-]{1,40}?)(?::(?P<port>\d{1,3}))?\b)?"
+            r"(?:.{0,200}?remote GID (?P<remote_gid>[0-9a-fA-F:.]{2,50}))?",
+        ),
         rule("ib_call", "ibv_", r"(?P<call>ibv_\w{1,40})(?:\(\))? failed with(?: error)? ?(?P<error>.{0,120})"),
         rule("code_mismatch", "posted incorrect receive info"),
         rule("code_mismatch", "collective mismatch error"),
@@ -99,7 +105,6 @@ NCCL_GATES: Final[Gates] = (
             r"Failed to execute operation \w{1,30} from rank (?P<local_peer>-?\d{1,7})",
         ),
         rule("local_peer_died", "Accept failed"),
-        rule("cuda_error", "Cuda failure", r"Cuda failure (?:\d{1,4} )?'(?P<error>[^']{1,160})'"),
         rule("shm_full", "shared memory", r"(?:[Ee]rror|[Ff]ailed).{0,80}shared memory|shared memory.{0,80}(?:No space|failed)"),
         rule("nccl_warn", "NCCL WARN", r"NCCL WARN (?P<message>.{1,200})"),
     ),

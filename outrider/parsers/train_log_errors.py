@@ -42,7 +42,9 @@ def _exception(data: dict[str, Any]) -> dict[str, Any] | None:
     name, message = str(data["type"]).rpartition(".")[2], str(data.get("message") or "")
     if name.endswith("Warning"):
         return None
-    if name == "KeyboardInterrupt":
+    if "failed to listen" in message or "ddress already in use" in message:
+        data["kind"] = "code"
+    elif name == "KeyboardInterrupt":
         data["kind"] = "user"
     elif name in _SECONDARY_TYPES or any(text in message for text in _SECONDARY_TEXTS):
         data["kind"] = "secondary"
@@ -88,13 +90,14 @@ _CUDA: Final[Gates] = (
         ),
         rule("cuda_oom", "cudaErrorMemoryAllocation"),
         rule("cuda_oom", "OutOfMemoryError"),
-        rule("cuda_error", "Cuda failure", r"Cuda failure (?:\d{1,4} )?'(?P<error>out of memory)'"),
+        rule("cuda_oom", "Cuda failure", r"Cuda failure (?:\d{1,4} )?'out of memory'"),
     ),
     gate("OutOfMemoryError", rule("cuda_oom", "OutOfMemoryError", r"OutOfMemoryError: CUDA|OutOfMemoryError: HIP")),
     gate(
         "CUDA error",
         rule("cuda_error", "CUDA error", r"CUDA error(?: \d{1,4})?: (?!out of memory)(?P<error>[^\n]{3,160})"),
     ),
+    gate("Cuda failure", rule("cuda_error", "Cuda failure", r"Cuda failure (?:\d{1,4} )?'(?P<error>[^']{1,160})'")),
     gate(
         "CUDNN_STATUS_",
         rule("cuda_error", "CUDNN_STATUS_", r"(?P<error>CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|MAPPING_ERROR)\w{0,40})"),

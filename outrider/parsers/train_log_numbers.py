@@ -209,14 +209,19 @@ NAN_GATES: Final[Gates] = (
         )
         for word in ("NaN", " nan", "non-finite")
     ),
-    gate(
-        " hash",
-        rule(
-            "replica_mismatch",
-            "hash",
-            r"(?i:(?:weight|param\w{0,6}|checksum|replica)[\w ]{0,40} hash\w{0,3}\b.{0,60}(?:mismatch|do(?:es)? not match|"
-            r"don't match|differ))(?:.{0,60}?\brank (?P<rank>\d{1,7}))?",
-        ),
+    *(
+        gate(
+            word,
+            rule(
+                "replica_mismatch",
+                word,
+                r"(?:(?:weight|param\w{0,6}|gradient|replica|result|determinism|output)[\w ]{0,40} )?(?:hash\w{0,3}|"
+                r"checksums?|digests?|check)\b.{0,80}?"
+                r"(?:mismatch|do(?:es)? not match|don't match|differs?|failed)(?:.{0,80}?\brank[ =:]?(?P<rank>\d{1,7})\b)?",
+                flags=_I,
+            ),
+        )
+        for word in (" hash", "hecksum", "eterminism")
     ),
 )
 

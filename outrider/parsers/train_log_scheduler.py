@@ -86,6 +86,7 @@ _KUBERNETES: Final[Gates] = (
         ),
     ),
     gate("low on resource", rule("pod_pressure", "low on resource", r"low on resource: (?P<resource>[\w-]{1,40})")),
+    gate("evicting pod", rule("cancelled", "evicting pod", fix=_kind("evicted"))),
     gate("TaintManagerEviction", rule("node_failure", "TaintManagerEviction")),
     gate(
         "Evict",

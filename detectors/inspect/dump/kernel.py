@@ -22,6 +22,7 @@ _DRIVER: Final = re.compile(
     r"\[nvidia\w*\]|\b(?:_?nv\d{3,8}rm|nvidia_\w+|os_acquire_\w+|uvm_\w+|rm_ioctl|nvkms_\w+|_nv0\d+rm)\b|NVRM:"
 )
 _SERVER: Final = re.compile(r"(?:nfs: )?server (?P<server>[\w.:-]{1,120}) not responding")
+_ANSWERS: Final = re.compile(r"server \S{1,120} OK\b|Connection restored to ")
 _LINES: Final = 8
 
 
@@ -33,6 +34,7 @@ class KernelWords:
     storage: bool = False
     driver: bool = False
     hung: bool = False
+    answered: bool = False  # the file server answers again
     pids: frozenset[int] = frozenset()
     place: dict[str, Any] = field(default_factory=dict)
     lines: list[EvidenceLine] = field(default_factory=list)
@@ -70,7 +72,9 @@ def kernel_words(section: KernelSection) -> KernelWords:
         if _DRIVER.search(text):
             words.driver = hit = True
         if match := _SERVER.search(text):
-            words.place = {"server": match["server"]}
+            words.place, words.answered = {"server": match["server"]}, False
+        elif _ANSWERS.search(text):
+            words.answered = True
         if hit:
             words.lines.append(EvidenceLine(line=number, text=text.strip()))
     words.pids = frozenset(pids)

@@ -52,6 +52,8 @@ def judge_stacks(dump: StackDump, context: Context, files: dict[int, str | None]
     storage = [one for one in seen if one.activity == "storage" or (one.blocked and _storage_node(one, kernel))]
     if early:
         return _early(seen, kernel, context)
+    if any(words.answered for words in kernel.values()) and not any(one.blocked for one in seen):
+        storage = []  # the server answers again, and nobody is blocked any more
     gpu = [one for one in seen if _in_driver(one, kernel)]
     if gpu and len(gpu) <= max(1, len(seen) * ODD_SHARE):
         return [_driver(gpu, kernel, context)]

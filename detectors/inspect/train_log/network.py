@@ -52,8 +52,15 @@ def complaints(episode: Episode, story: Story, context: Context) -> list[Complai
             or (peer.partition("<")[0] if peer else None)
         )
         nic = one.data.get("nic") or _local_nic(one, context)
-        found.append(Complaint(one, one.record.node, nic, remote, part.nic if part else None, gid, one.data.get("status")))
+        found.append(Complaint(one, one.record.node, nic, remote, part.nic if part else None, gid, _status(one)))
     return found
+
+
+def _status(one: Told) -> int | None:
+    """The work completion status; a queue pair that cannot be connected in time says the same as a retry that ran out."""
+    if one.what == "ib_call" and "imed out" in str(one.data.get("error")):
+        return 12
+    return one.data.get("status")
 
 
 def _same_gid(one: str, other: str) -> bool:

@@ -24,7 +24,7 @@ SPIKE_CHANGES: Final = 8.0
 #: So many lines above the jump's limit, to the end of the log, are a loss that does not come back.
 DIVERGED_LINES: Final = 3
 #: Equal losses in a row that are no chance, by significant digits printed (1e-5 relative change a step is already tiny).
-EQUAL_LINES: Final = {1: 200, 2: 100, 3: 40, 4: 12, 5: 6}
+EQUAL_LINES: Final = {1: 200, 2: 100, 3: 40, 4: 10, 5: 5}
 EQUAL_LINES_FINE: Final = 4
 #: Skipped steps in a row that dynamic loss scaling does not explain: from 2^32 down to 1 is 32 halvings, a start uses a dozen.
 SKIPS_MAX: Final = 24
@@ -65,6 +65,7 @@ class Series:
     bad: int = 0  # lines with NaN, infinity or a vanished loss
     bad_run: int = 0
     bad_run_longest: int = 0
+    missing_first: Mark | None = None
     first_bad: Mark | None = None
     bad_reasons: Counter[str] = field(default_factory=Counter)
     skip_run: int = 0
@@ -98,7 +99,8 @@ class Numbers:
         self.series: dict[int | None, Series] = {}
         self.notices: Counter[str] = Counter()
         self.first_notice: dict[str, int] = {}
-        self._split_done = False
+        #: The first evaluation whose loss is not finite.
+        self.bad_eval: Mark | None = None
 
     def told(self, what: str, line: int) -> None:
         """A notice such as an overflow."""
@@ -136,6 +138,8 @@ class Numbers:
     def step(self, record: Record, line: int, file: str | None, wall: float | None) -> None:
         """Takes one step line."""
         if record.data.get("eval"):
+            if not math.isfinite(record.data.get("loss", 0.0)):
+                self.bad_eval = self.bad_eval or Mark(line, file, record.data.get("step"), record.text, wall)
             return
         key = record.rank if record.rank in self.series or len(self.series) < SERIES_MAX else None
         one = self.series.setdefault(key, Series())
@@ -170,7 +174,13 @@ def _finite(one: Series, data: dict[str, Any], mark: Mark) -> None:
     if grad is not None and not math.isfinite(grad):
         reasons.append(f"the gradient norm is {grad}")
     if loss is None and one.with_loss >= 1 and ("grad_norm" in data or "step_s" in data) and _usually_has_loss(one):
-        reasons.append("the loss field is missing")
+        # Once and alone it is a line that was cut off or a summary; again, or with another sign, it is a value.
+        one.missing_first = one.missing_first or mark
+        if reasons or one.missing_first is not mark:
+            reasons.append("the loss field is missing")
+            one.first_bad = one.first_bad or one.missing_first
+    elif loss is not None:
+        one.missing_first = None
     if data.get("nans"):
         reasons.append("NaN iterations are counted")
     if skipped:
@@ -196,7 +206,7 @@ def _finite(one: Series, data: dict[str, Any], mark: Mark) -> None:
 
 def _usually_has_loss(one: Series) -> bool:
     """The lines before this one had a loss (all but those that were bad or skipped already)."""
-    return one.with_loss + one.bad + one.skip_run_longest >= one.lines - 1
+    return one.with_loss + one.bad + one.skip_run_longest + (one.missing_first is not None) >= one.lines - 1
 
 
 def _value(one: Series, loss: float, data: dict[str, Any], mark: Mark) -> None:

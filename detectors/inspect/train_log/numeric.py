@@ -9,6 +9,8 @@ from detectors.inspect.train_log.numbers import DIVERGED_LINES, SKIPS_MAX, Numbe
 from detectors.inspect.train_log.reruns import POISONED, judge_reruns
 from detectors.inspect.train_log.story import Story, Told
 
+#: Skipped steps in a row at a loss scale of 1: nothing is left to halve.
+SKIPS_AT_LOWEST: Final = 3
 #: Slower steps: so many lines in a row, after at least so many others, each this many times the median.
 SLOW_LINES: Final = 5
 HISTORY_LINES: Final = 5
@@ -36,6 +38,18 @@ def _nan(story: Story, context: Context) -> list[Finding]:
     bad = {rank: one for rank, one in series.items() if one.bad}
     zero = {rank: one for rank, one in series.items() if _turned_zero(one)}
     spoken = [one for one in story.numeric if one.what == "nan_text"]
+    if not bad and not zero and story.numbers.bad_eval:
+        return [
+            finding(
+                "job.loss_nan",
+                _job(context),
+                "The loss of an evaluation is not finite, though the training loss is: the weights, or the evaluation's data "
+                "or arithmetic, are spoiled.",
+                evidence=[story.numbers.bad_eval.evidence()],
+                response="page",
+                next_steps=POISONED,
+            )
+        ]
     if not bad and not zero:
         return [_spoken(spoken, story, context)] if spoken else []
     worst = max((bad or zero).values(), key=lambda one: one.bad_run)
@@ -205,7 +219,8 @@ def _scaling(story: Story, context: Context) -> list[Finding]:
     """Dynamic loss scaling that cannot find a scale."""
     numbers = story.numbers
     longest = max((one.skip_run for one in numbers.series.values()), default=0)
-    if longest < SKIPS_MAX and not numbers.notices["scale_minimum"]:
+    lowest = any(one.skip_run >= SKIPS_AT_LOWEST and one.scale is not None and one.scale <= 1 for one in numbers.series.values())
+    if longest < SKIPS_MAX and not numbers.notices["scale_minimum"] and not lowest:
         return []
     evidence = [one.evidence() for one in story.numeric if one.what in ("overflow", "scale_minimum")][-6:]
     return [
