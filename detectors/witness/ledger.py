@@ -5,6 +5,7 @@ ages or
 CLOCK_MONOTONIC of this machine, never wall clocks; wall time is kept beside them for people to read.
 """
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -28,6 +29,23 @@ class ConflictError(OutriderError):
     def __init__(self, reason_code: str, message: str) -> None:
         super().__init__(message)
         self.reason_code = reason_code
+
+
+class LedgerClock:
+    """The clock of everything that is judged: this machine's monotonic clock, moved so that it goes on where the ledger's stood.
+
+    So what the council remembers keeps its age over a reboot, and over a change of leader between machines. `offset` is 0 on a
+    machine's first boot, and set when the ledger is opened.
+    """
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.offset
+
+    def wall(self) -> float:
+        return time.time()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +148,9 @@ class Control:
 
 
 class Ledger(Outbox, Protocol):
-    """The whole ledger. Methods raise `LedgerError` when it cannot be reached."""
+    """The whole ledger. Methods raise `LedgerError` when it cannot be reached. `clock` tells the ledger's time once it is open."""
+
+    clock: LedgerClock
 
     async def open(self) -> None: ...
 

@@ -19,7 +19,7 @@ from detectors.core.types import Vote
 from detectors.witness import ledger_etcd_replica as log_entries
 from detectors.witness import ledger_sqlite_outbox as outbox
 from detectors.witness import ledger_sqlite_tables as tables
-from detectors.witness.ledger import Commit, ConflictError, Control, LeaderState, Lease, LedgerError, OrderTo, Result
+from detectors.witness.ledger import Commit, ConflictError, Control, LeaderState, Lease, LedgerClock, LedgerError, OrderTo, Result
 from detectors.witness.ledger_etcd_client import VALUE_BYTES_MAX, CompactedError, Etcd, Pair, delete, has_value, is_absent, put
 from detectors.witness.ledger_etcd_replica import Entry, Replica
 from detectors.witness.outbox import OutboxRow, RowState
@@ -50,11 +50,13 @@ class EtcdLedger:
         self._section = section
         self._etcd = Etcd(section.endpoints)
         self._prefix = section.prefix.rstrip("/") + "/"
-        self._replica = Replica(section)
+        self.clock = LedgerClock()
+        self._replica = Replica(section, self.clock)
         self._changed = asyncio.Event()
         self._moved = asyncio.Condition()
         self._follower: asyncio.Task[None] | None = None
         self._broken_since: float | None = None
+        self._kept_time: float | None = None
         self._compacted = time.monotonic()
         self._leases: dict[str, tuple[str, int]] = {}
         self._holders: dict[str, str] = {}
@@ -64,6 +66,7 @@ class EtcdLedger:
         await self._etcd.open()
         try:
             await self._load()
+            self._set_clock()
         except LedgerError:
             await self._etcd.close()
             raise
@@ -97,6 +100,7 @@ class EtcdLedger:
             if await self._etcd.keep_alive(lease):
                 if name == "leader":
                     await self._compact()
+                    await self._etcd.transact([], [put(self._key("clock", ""), repr(self.clock.monotonic()).encode())])
                 return Lease(term=term, seconds_left=self._section.lease_seconds)
             del self._leases[name]
         if self._holders.get(name) is not None:
@@ -129,11 +133,13 @@ class EtcdLedger:
     # Votes
 
     async def put_votes(self, votes: list[Vote]) -> None:
-        now = time.monotonic()
         for start in range(0, len(votes), OPERATIONS):
             some = votes[start : start + OPERATIONS]
-            lease = await self._lease_for_votes(max(vote.expires_seconds for vote in some), now)
-            puts = [put(self._key("vote", f"{vote.witness}/{vote.key}"), log_entries.pack_vote(vote, now), lease) for vote in some]
+            lease = await self._lease_for_votes(max(vote.expires_seconds for vote in some), time.monotonic())
+            wrote = self.clock.monotonic()
+            puts = [
+                put(self._key("vote", f"{vote.witness}/{vote.key}"), log_entries.pack_vote(vote, wrote), lease) for vote in some
+            ]
             _, revision = await self._etcd.transact([], puts)
             await self._reach(revision)
 
@@ -257,7 +263,7 @@ class EtcdLedger:
     async def _reload(self) -> None:
         try:
             self._replica.close()
-            self._replica = Replica(self._section)
+            self._replica = Replica(self._section, self.clock)
             await self._load()
             self._changed.set()
         except LedgerError as error:
@@ -280,6 +286,12 @@ class EtcdLedger:
                 self._take(pair)
         await self._stand_at(revision)
 
+    def _set_clock(self) -> None:
+        """Goes on from the ledger's time as the last leader kept it: at most a third of a lease old, if one leads now."""
+        kept = self._kept_time
+        if kept is not None:
+            self.clock.offset = kept - time.monotonic()
+
     def _take(self, pair: Pair) -> None:
         kind, _, name = pair.key.removeprefix(self._prefix).partition("/")
         match kind:
@@ -287,6 +299,8 @@ class EtcdLedger:
                 self._replica.apply(pair.key, pair.value, pair.revision)
             case "vote" if not pair.deleted:
                 self._replica.vote(pair.value)
+            case "clock" if not pair.deleted:
+                self._kept_time = float(pair.value)
             case "base-head":
                 self._replica.entries = 0
             case "lease" if pair.deleted:

@@ -18,13 +18,15 @@ from detectors.core.types import Vote
 from detectors.witness import ledger_sqlite_commit as committing
 from detectors.witness import ledger_sqlite_outbox as outbox
 from detectors.witness import ledger_sqlite_tables as tables
-from detectors.witness.ledger import Commit, ConflictError, Control, OrderTo
+from detectors.witness.ledger import Commit, ConflictError, Control, LedgerClock, OrderTo
 from detectors.witness.ledger_sqlite_schema import prepare, start_boot
 from detectors.witness.outbox import RowState
 from outrider.config.ledger import LedgerSection
 
 #: Numbers of orders: a revision has room for so many.
 ORDERS_AN_ENTRY: Final = 100_000
+#: Moments on the writer's clock among a vote's `extra`.
+MOMENTS: Final = frozenset({"since", "silent_since"})
 #: Outcomes of entries kept for those who wait for them.
 OUTCOMES_MAX: Final = 10_000
 
@@ -99,14 +101,17 @@ def unpack_vote(value: bytes, now: float) -> Vote:
     wrote, vote = _vote_decoder.decode(value)
     shift = now - wrote
     evidence = tuple(replace(piece, t=piece.t + shift) for piece in vote.evidence)
-    return replace(vote, t=vote.t + shift, evidence=evidence)
+    extra = {
+        name: value + shift if name in MOMENTS and isinstance(value, int | float) else value for name, value in vote.extra.items()
+    }
+    return replace(vote, t=vote.t + shift, evidence=evidence, extra=extra)
 
 
 class Replica:
     """One process's copy of the ledger."""
 
-    def __init__(self, section: LedgerSection) -> None:
-        self._section = section
+    def __init__(self, section: LedgerSection, clock: LedgerClock) -> None:
+        self._section, self._clock = section, clock
         self.database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         prepare(self.database)
         self.revision = 0
@@ -149,9 +154,9 @@ class Replica:
 
     def vote(self, value: bytes) -> None:
         """Takes a vote in."""
-        now = time.monotonic()
         try:
-            tables.put_votes(self.database, [unpack_vote(value, now)], now, self._section.votes_max)
+            vote = unpack_vote(value, self._clock.monotonic())
+            tables.put_votes(self.database, [vote], time.monotonic(), self._section.votes_max)
         except msgspec.MsgspecError:
             self.refused_entries += 1
 

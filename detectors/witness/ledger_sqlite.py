@@ -24,11 +24,12 @@ from detectors.witness.ledger import (
     Control,
     LeaderState,
     Lease,
+    LedgerClock,
     LedgerError,
     OrderTo,
     Result,
 )
-from detectors.witness.ledger_sqlite_schema import prepare
+from detectors.witness.ledger_sqlite_schema import keep_time, prepare
 from detectors.witness.outbox import OutboxRow, RowState
 from outrider.config.ledger import LedgerSection
 from outrider.wire import Order
@@ -51,6 +52,7 @@ class SqliteLedger:
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
         self._changed = asyncio.Event()
+        self.clock = LedgerClock()
 
     async def open(self) -> None:
         await self._run(self._open)
@@ -82,6 +84,8 @@ class SqliteLedger:
             until = now + self._section.lease_seconds
             held = "UPDATE leases SET until = ? WHERE name = ? AND holder = ? AND until > ? RETURNING term"
             row = database.execute(held, (until, name, holder, now)).fetchone()
+            if row and name == "leader":
+                keep_time(database, self.clock.monotonic())
             return Lease(term=row[0], seconds_left=self._section.lease_seconds) if row else None
 
         def take(database: sqlite3.Connection) -> Lease | None:
@@ -195,7 +199,7 @@ class SqliteLedger:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
             self._path.chmod(0o600)
-            prepare(self._database)
+            self.clock.offset = prepare(self._database)
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"{self._path}: cannot be opened as a ledger: {error}") from None
 

@@ -47,8 +47,8 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-def prepare(database: sqlite3.Connection) -> None:
-    """Makes the tables and, after a reboot, lets go of what the old clock said.
+def prepare(database: sqlite3.Connection) -> float:
+    """Makes the tables and, after a reboot, lets go of what the old clock said. Returns the offset of the ledger's clock, seconds.
 
     Raises:
         sqlite3.DatabaseError: the file is no ledger, or one of another version.
@@ -66,10 +66,17 @@ def prepare(database: sqlite3.Connection) -> None:
             raise sqlite3.DatabaseError(f"it is a ledger of version {version}, this program writes version {VERSION}")
         if _meta(database, "boot") != boot_id():
             start_boot(database)
+        offset = float(_meta(database, "clock_offset") or 0.0)
         database.execute("COMMIT")
     except BaseException:
         database.execute("ROLLBACK")
         raise
+    return offset
+
+
+def keep_time(database: sqlite3.Connection, now: float) -> None:
+    """Remembers the ledger's time, so that a later boot goes on from there."""
+    database.execute("INSERT OR REPLACE INTO meta VALUES ('clock_last', ?)", (repr(now),))
 
 
 def _meta(database: sqlite3.Connection, name: str) -> str | None:
@@ -78,8 +85,13 @@ def _meta(database: sqlite3.Connection, name: str) -> str | None:
 
 
 def start_boot(database: sqlite3.Connection) -> None:
-    """Votes and leases of the old boot are over; what is still to do gets its whole time again (never less)."""
+    """Votes and leases of the old boot are over; what is still to do gets its whole time again (never less).
+
+    The ledger's clock goes on from the last time that was kept; how long the machine was off nobody knows.
+    """
     now = time.monotonic()
+    offset = max(0.0, float(_meta(database, "clock_last") or 0.0) - now)
+    database.execute("INSERT OR REPLACE INTO meta VALUES ('clock_offset', ?)", (repr(offset),))
     database.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot_id(),))
     database.execute("DELETE FROM votes")
     database.execute("DELETE FROM orders WHERE until IS NOT NULL")

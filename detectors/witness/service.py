@@ -30,7 +30,7 @@ from detectors.witness.leader import Leader
 from detectors.witness.ledger import Control, LedgerError, make_ledger
 from detectors.witness.metrics import Metrics, Reading
 from outrider import __version__
-from outrider.clock import Clock, SystemClock
+from outrider.clock import Clock
 from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
 from outrider.config.ledger import LedgerSection
@@ -52,7 +52,7 @@ GRACE_SECONDS = 10.0
 class Witness:
     """One witness. `run` serves until cancelled."""
 
-    def __init__(self, config: Config, name: str, clock: Clock | None = None) -> None:
+    def __init__(self, config: Config, name: str) -> None:
         """Reads everything from `config`, opens nothing.
 
         Raises:
@@ -66,7 +66,6 @@ class Witness:
                 f"no witness is called {name!r} (configured: {known})", file=str(config.path or ""), key="witness.members"
             )
         self.config, self.name, self.member = config, name, member
-        self.clock = clock or SystemClock()
         self.names = tuple(one.name for one in self.section.members)
         site, agent = config.get(SiteSection), config.get(AgentSection)
         policy = config.get(PolicySection).under(site.mode)
@@ -75,6 +74,7 @@ class Witness:
         self._keys = security.heartbeat_keys()
         self._ledger_section = config.get(LedgerSection)
         self.ledger = make_ledger(self._ledger_section)
+        self.clock: Clock = self.ledger.clock
         self.holder = f"{name}-{time.monotonic_ns():x}"
         self.journal = Journal(Path(self.section.state_dir) / name, fleet, name, self.section.journal_bytes_max)
         engine = Engine(fleet, policy, name, self.names)
