@@ -14,8 +14,9 @@ from outrider.sdk.log import warn_once
 #: Events kept while there is no agent; the oldest go first.
 _EVENTS_MAX: Final = 500
 _LINE_MAX: Final = 65536
-#: An agent that does not answer a hello in this time (stopped, or reserving much memory) is tried again.
+#: An agent that does not answer a hello in this time is tried again; it reserves memory first, about 2 GB a second.
 _ANSWER_SECONDS: Final = 10.0
+_RESERVED_BYTES_PER_SECOND: Final = 0.5e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +87,9 @@ class AgentLink:
         line.setblocking(False)
         self._socket, self._received, self.connected = line, b"", False
         line.connect(self._path)
-        self._answer_by = now + _ANSWER_SECONDS
-        self._unsent = json.dumps(self._hello()).encode() + b"\n"
+        hello = self._hello()
+        self._answer_by = now + _ANSWER_SECONDS + 2 * hello["copy_bytes"] / _RESERVED_BYTES_PER_SECOND
+        self._unsent = json.dumps(hello).encode() + b"\n"
         self._push()
 
     def _receive(self) -> None:

@@ -6,6 +6,7 @@ where any exception is caught: training goes on without it.
 """
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -31,6 +32,8 @@ EXIT_FENCED: Final = 77
 EXIT_SIGTERM: Final = 143
 #: Before the process ends, its last events get so long to leave. Seconds.
 _FAREWELL_SECONDS: Final = 0.2
+#: The same at the orderly end of the run.
+_STOP_SECONDS: Final = 1.0
 
 
 class SideThread(threading.Thread):
@@ -46,7 +49,7 @@ class SideThread(threading.Thread):
         super().__init__(name="outrider-side", daemon=True)
         self._run, self._wake_fd, self._end_process = run, wake_fd, end_process
         self._place, self._limits = run.place, run.plan.limits
-        self.wake, self._stop_asked = threading.Event(), False
+        self.wake, self._stop_at = threading.Event(), math.inf
         self._link: AgentLink | None = None
         if self._place.agent:
             self._link = AgentLink(self._place.agent, self._hello, self._limits.reconnect, self._welcome)
@@ -74,7 +77,7 @@ class SideThread(threading.Thread):
 
     def stop(self, farewell: page.Farewell, seconds: float) -> None:
         """Ends the thread after its last events and writes are out."""
-        self._farewell, self._stop_asked = farewell, True
+        self._farewell, self._stop_at = farewell, time.monotonic()
         self.wake.set()
         self.join(seconds)
 
@@ -82,7 +85,7 @@ class SideThread(threading.Thread):
 
     def run(self) -> None:
         """Until the process ends or `stop`."""
-        while not (self._stop_asked and self._finished()):
+        while not self._finished(time.monotonic()):
             self.wake.wait(self._limits.poll)
             self.wake.clear()
             try:
@@ -91,8 +94,11 @@ class SideThread(threading.Thread):
                 warn_once("side", f"monitoring stumbled, training goes on: {error!r}")
         self._say_farewell()
 
-    def _finished(self) -> bool:
-        return not self._run.publisher.busy() and (self._link is None or self._link.flush(time.monotonic()))
+    def _finished(self, now: float) -> bool:
+        """Whether `stop` was called and nothing is left to do; an agent that does not listen is not waited for long."""
+        if now < self._stop_at or self._run.publisher.busy():
+            return False
+        return self._link is None or self._link.flush(now) or now > self._stop_at + _STOP_SECONDS
 
     def _look(self, now: float) -> None:
         gap, self._last_look = now - self._last_look, now

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -519,3 +520,37 @@ def test_an_order_under_a_fence_that_was_superseded_is_refused_and_the_rank_goes
     assert until(lambda: codes)[0] == 77
     until(lambda: agent.told("snapshot", state="failed", reason="fenced"))
     assert newest_step(tmp_path / "snapshots", "j") is None
+
+
+def test_an_agent_that_does_not_listen_does_not_hold_up_the_end(job, tmp_path):
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "agent.sock"))
+        deaf.listen()
+        one = job(Place(job="j", agent=str(tmp_path / "agent.sock")))
+        one.train(2)
+        one.run._side.snapshot_event("begin", 1)
+        began = time.monotonic()
+        one.run.close()
+        assert time.monotonic() - began < 3
+        assert not one.run._side.is_alive()
+
+
+def test_snapshots_by_the_clock(job, agent, tmp_path):
+    one = job(place(tmp_path, agent), every_seconds=0.05)
+    until(lambda: one.train(1) and newest_step(tmp_path / "snapshots", "j") is not None)
+    one.run.close()
+    assert agent.told("snapshot", state="committed", cause="periodic")
+
+
+def test_state_spread_over_two_ranks_is_saved_and_restored_shard_by_shard(job, tmp_path):
+    spread = {"world": 2, "attempt": 1}
+    losses = [job(Place(slot=slot, rank=slot, **spread), shards=2).train(8) for slot in (0, 1)]
+    for slot in (0, 1):
+        assert newest_step(tmp_path / "snapshots", "j") is None, "half a snapshot is none"
+        one = job(place(tmp_path, slot=slot, rank=slot, **spread), shards=2, every_steps=4)
+        one.train(5)
+        until(lambda slot=slot: list(tmp_path.glob(f"snapshots/j/*/slot-0000{slot}.f0.json")))
+    until(lambda: newest_step(tmp_path / "snapshots", "j") == 3)
+    for slot in (0, 1):
+        again = job(place(tmp_path, slot=slot, rank=slot, world=2, attempt=2), shards=2, restore=True)
+        assert again.train(4) == losses[slot][4:]
