@@ -59,6 +59,13 @@ _RULES: Final[tuple[tuple[Activity, re.Pattern[str], re.Pattern[str]], ...]] = t
             r"mmap_dataset|indexed_dataset|loader",
         ),
         (
+            "network",
+            r"^(?:connect|recv|recv_into|readinto|send|sendall|do_handshake|getaddrinfo|create_connection|urlopen|"
+            r"getresponse|_read_status|poll|request|urlopen)$",
+            r"socket|ssl|http|urllib|requests|wandb|boto|grpc|"
+            r"aiohttp|mlflow|s3fs",
+        ),
+        (
             "collective",
             r"",
             r"distributed_c10d|c10d_logger|torch/distributed/(?:nn|_functional_collectives|_composable|fsdp|"
@@ -86,13 +93,6 @@ _RULES: Final[tuple[tuple[Activity, re.Pattern[str], re.Pattern[str]], ...]] = t
         ),
         ("gc", r"^(?:collect|gc_collect\w*|_PyGC_\w+)$", r""),
         ("eval", r"evaluat|validat|generate$|run_eval|compute_metrics|predict", r""),
-        (
-            "network",
-            r"^(?:connect|recv|recv_into|readinto|send|sendall|do_handshake|getaddrinfo|create_connection|urlopen|"
-            r"getresponse|_read_status|poll|request|urlopen)$",
-            r"socket|ssl|http|urllib|requests|wandb|boto|grpc|"
-            r"aiohttp|mlflow|s3fs",
-        ),
         ("sleep", r"^(?:sleep|time_sleep|clock_nanosleep|nanosleep)$", r""),
         (
             "lock",

@@ -49,13 +49,13 @@ def judge_stacks(dump: StackDump, context: Context, files: dict[int, str | None]
     if hardware := [one for words in kernel.values() for one in words.hardware(context)]:
         return [max(hardware, key=lambda one: one.height)]
     early = within_phase(context)
-    storage = [one for one in seen if one.activity == "storage" or (one.blocked and _storage_node(one, kernel))]
+    storage = [one for one in seen if one.activity == "storage" or (one.blocked and _in_storage(one, kernel))]
     if early:
         return _early(seen, kernel, context)
     if any(words.answered for words in kernel.values()) and not any(one.blocked for one in seen):
         storage = []  # the server answers again, and nobody is blocked any more
     gpu = [one for one in seen if _in_driver(one, kernel)]
-    if gpu and len(gpu) <= max(1, len(seen) * ODD_SHARE):
+    if gpu and (len(gpu) <= max(1, len(seen) * ODD_SHARE) or len({one.node for one in gpu}) == 1):
         return [_driver(gpu, kernel, context)]
     waiting = [one for one in seen if one.activity in _WAITING]
     others = [one for one in seen if one.activity not in _WAITING]
@@ -92,9 +92,13 @@ def _subject(some: list[Seen], context: Context, *, gpu: bool = False) -> dict[s
     return subject
 
 
-def _storage_node(one: Seen, kernel: dict[str, KernelWords]) -> bool:
+def _in_storage(one: Seen, kernel: dict[str, KernelWords]) -> bool:
+    """Whether an uninterruptible wait is one for storage: the kernel says so, or the stack reads or writes and no driver is in
+    sight."""
     words = kernel.get(one.node or "")
-    return words is not None and words.storage and not words.driver
+    if words is not None and (words.storage or words.driver):
+        return words.storage and not words.driver
+    return one.activity in ("data", "unknown", "lock")
 
 
 def _in_driver(one: Seen, kernel: dict[str, KernelWords]) -> bool:
@@ -125,11 +129,14 @@ def _early(seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -
 def _driver(gpu: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
     first = gpu[0]
     words = kernel.get(first.node or "")
+    several = len(gpu) > 1
+    who = f"{len(gpu)} ranks of {first.node} are" if several else f"Rank {first.rank} is"
     return finding(
         "gpu.driver_hang",
-        _subject(gpu, context, gpu=True),
-        f"Rank {first.rank} is stuck inside the GPU driver (state {first.process.state or '?'}); the others wait for it.",
+        _subject(gpu, context, gpu=not several),
+        f"{who} stuck inside the GPU driver (state {first.process.state or '?'}); the others wait.",
         evidence=[one.evidence() for one in gpu] + (words.evidence() if words else []),
+        culprit="node" if several else "gpu",
         layers=("application", "hardware") if words else ("application",),
         next_steps=("Read the kernel log around that task.", "A process in state D cannot be killed: the node needs a reboot."),
     )
@@ -191,20 +198,20 @@ def _odd(seen: list[Seen], waiting: list[Seen], others: list[Seen]) -> list[Seen
 
 #: What the odd one does -> (fault, culprit, response, repair, what it means).
 _MEANING: Final[dict[str, tuple[str, str, str, str, str]]] = {
-    "data": ("job.dataloader_stall", "data", "restart", "fix_data", "waits for its data loader"),
-    "gpu": ("gpu.driver_hang", "gpu", "restart", "investigate", "waits for its GPU, whose work does not end"),
-    "compile": ("job.hang", "app", "restart", "fix_app", "is compiling"),
-    "eval": ("job.hang", "app", "restart", "fix_app", "is in evaluation, where the others are not"),
-    "gc": ("job.hang", "app", "restart", "fix_app", "collects garbage"),
-    "debugger": ("job.hang", "app", "page", "fix_app", "stands in a debugger"),
-    "sleep": ("job.hang", "app", "restart", "fix_app", "sleeps"),
-    "lock": ("job.hang", "app", "restart", "fix_app", "waits for a lock inside its own process"),
-    "network": ("job.hang", "app", "restart", "fix_app", "waits for a service over the network"),
-    "exit": ("job.rank_exit", "app", "restart", "fix_app", "is ending"),
-    "compute": ("job.hang", "node", "restart", "investigate", "is still computing"),
-    "storage": ("storage.hang", "storage", "restart", "fix_storage", "waits for storage"),
-    "collective": ("job.desync", "app", "page", "fix_app", "waits in another collective than the others"),
-    "unknown": ("job.hang", "node", "restart", "investigate", "does something else than the others"),
+    "data": ("job.dataloader_stall", "data", "restart", "fix_data", "waiting for its data loader"),
+    "gpu": ("gpu.driver_hang", "gpu", "restart", "investigate", "waiting for its GPU, whose work does not end"),
+    "compile": ("job.hang", "app", "restart", "fix_app", "compiling"),
+    "eval": ("job.hang", "app", "restart", "fix_app", "in evaluation, where the others are not"),
+    "gc": ("job.hang", "app", "restart", "fix_app", "collecting garbage"),
+    "debugger": ("job.hang", "app", "page", "fix_app", "standing in a debugger"),
+    "sleep": ("job.hang", "app", "restart", "fix_app", "sleeping"),
+    "lock": ("job.hang", "app", "restart", "fix_app", "waiting for a lock inside its own process"),
+    "network": ("job.hang", "app", "restart", "fix_app", "waiting for a service over the network"),
+    "exit": ("job.rank_exit", "app", "restart", "fix_app", "ending"),
+    "compute": ("job.hang", "node", "restart", "investigate", "still computing"),
+    "storage": ("storage.hang", "storage", "restart", "fix_storage", "waiting for storage"),
+    "collective": ("job.desync", "app", "page", "fix_app", "waiting in another collective than the others"),
+    "unknown": ("job.hang", "node", "restart", "investigate", "doing something else than the others"),
 }
 
 
@@ -236,6 +243,8 @@ def _odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], 
     fault, culprit, response, repair, meaning = _MEANING[first.activity]
     nodes = {one.node for one in odd}
     known: Any = {"culprit": culprit, "response": response, "repair": repair}
+    if first.activity == "unknown" and _runs_python(first.process):
+        known, meaning = known | {"culprit": "app", "repair": "fix_app"}, "running Python code of its own"
     if first.activity == "data" and len(odd) > 1 and len(nodes) > 1:
         known["culprit"] = "storage"
     who = f"Rank {first.rank}" if len(odd) == 1 else f"{len(odd)} ranks on {len(nodes)} node{'s' * (len(nodes) != 1)}"
@@ -244,9 +253,20 @@ def _odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], 
     return finding(
         fault,
         _subject(odd, context),
-        f"{who} {meaning}{where} while the other {len(seen) - len(odd)} wait: the odd one out.",
+        f"{who}: {meaning}{where}, while the other {len(seen) - len(odd)} wait: the odd one out.",
         evidence=[one.evidence() for one in odd[:10]] + (words.evidence() if words else []),
         **known,
+    )
+
+
+def _runs_python(process: ProcessStack) -> bool:
+    """Whether the process works in Python code, and is not stuck below it."""
+    main = process.main
+    return (
+        main is not None
+        and bool(main.frames)
+        and main.frames[0].file.endswith(".py")
+        and (process.state == "R" or "active" in main.flags)
     )
 
 
