@@ -30,16 +30,21 @@ class PageTeller:
         self._step_told = self._phase_told = -math.inf
         self._place: tuple[str, str] = ("", "")
         self._progress = -1
+        #: Something is held back by the pace: look again even if the page does not change.
+        self.waiting = False
 
     def tell(self, trainer: TrainerCell | None, side: SideCell | None, now: float) -> list[Signal]:
         """The signals for what changed since the last call. Args: the page's cells, monotonic seconds."""
         if trainer is None:
             return []
         signals = []
-        if trainer.step > self._step and now - self._step_told >= self._step_seconds:
+        self.waiting = trainer.step > self._step
+        if self.waiting and now - self._step_told >= self._step_seconds:
+            self.waiting = False
             self._step, self._step_told = trainer.step, now
             signals.append(self._signal("step", trainer.step, _step_data(trainer, now), now))
         place = (trainer.phase, side.situation if side else "running")
+        self.waiting = self.waiting or (trainer.progress != self._progress and trainer.phase != "train")
         moved = trainer.progress != self._progress and now - self._phase_told >= PROGRESS_SECONDS and not signals
         started = trainer.phase_ns > 0 or trainer.progress > 0 or place[1] != "running"
         if started and (place != self._place or (moved and trainer.phase != "train")):

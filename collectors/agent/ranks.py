@@ -123,7 +123,7 @@ class Ranks:
     def look(self) -> None:
         """Reads every living rank's page and tells what is new."""
         for slot in self.table:
-            if not slot.gone:
+            if not slot.gone and (slot.moved() or self._tellers[id(slot)].waiting):
                 self._look_at(slot)
 
     def _look_at(self, slot: Slot) -> None:

@@ -53,6 +53,7 @@ class Slot:
         self.meta = folder / f"{base}.json"
         self.gone = False
         self._memory: mmap.mmap | None = None
+        self._stamp = b""
 
     def make(self) -> None:
         """Fresh files, given to the rank's user. Raises OSError, SlotError."""
@@ -77,6 +78,15 @@ class Slot:
         self._memory = page.open_page(self.progress)
         self.reader = page.Reader(self._memory)
         self.writer = page.CommandWriter(self._memory)
+
+    def moved(self) -> bool:
+        """Whether the rank has written anything since the last call: a look at two numbers."""
+        memory = self._memory
+        if memory is None:
+            return False
+        stamp = memory[page.TRAINER_AT : page.TRAINER_AT + 8] + memory[page.SIDE_AT : page.SIDE_AT + 8]
+        moved, self._stamp = stamp != self._stamp, stamp
+        return moved
 
     def side(self) -> page.SideCell | None:
         """The side thread's cell; None if it is not whole or the slot was given up."""

@@ -6,10 +6,11 @@ If a call does not return, only this process stands still: the agent has been to
 import importlib
 import selectors
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from collectors.frame.pipe import Begun, Pipe, PipeError, Read, Spawn
+from collectors.frame.board import Begun, Board
+from collectors.frame.pipe import Pipe, PipeError, Read, Spawn
 from collectors.frame.types import Collector, CollectorError, News, Note, NotSupported, Outcome, Readings
 
 #: A source that this node does not have is looked for again this often: devices come and go.
@@ -20,12 +21,16 @@ SIGNALS_MAX = 1_000
 EVENT_PAUSE_SECONDS = 0.005
 
 
-class _PipeNote(Note):
-    def __init__(self, pipe: Pipe, collector: str) -> None:
-        self._pipe, self._collector = pipe, collector
+#: A reading that says what the last one said is sent no more often than this.
+SAME_SECONDS = 5.0
+
+
+class _BoardNote(Note):
+    def __init__(self, board: Board, collector: str) -> None:
+        self._board, self._collector = board, collector
 
     def __call__(self, call: str, **subject: Any) -> None:
-        self._pipe.send(Begun(collector=self._collector, call=call, now=time.monotonic(), subject=subject))
+        self._board.write(Begun(collector=self._collector, call=call, now=time.monotonic(), subject=subject))
 
 
 @dataclass
@@ -35,15 +40,18 @@ class _Member:
     descriptor: int | None = None
     supported: bool = False
     quiet_until: float = 0.0
-    failures: int = field(default=0)
+    read_at: float = 0.0
+    healthy: bool = True
+    sent: tuple[Outcome | None, str | None] = (None, None)
+    sent_at: float = float("-inf")
 
 
-def run(pipe: Pipe, spawn: Spawn) -> None:
+def run(pipe: Pipe, board: Board, spawn: Spawn) -> None:
     """A child's whole life; returns when the agent is gone."""
     selector = selectors.DefaultSelector()
     selector.register(pipe, selectors.EVENT_READ, None)
     try:
-        members = [_Member(_build(name, target, spawn, pipe)) for name, target in spawn.collectors.items()]
+        members = [_Member(_build(name, target, spawn, board)) for name, target in spawn.collectors.items()]
         while True:
             timeout = max(0.0, min(member.due for member in members) - time.monotonic())
             for key, _ in selector.select(timeout):
@@ -54,15 +62,16 @@ def run(pipe: Pipe, spawn: Spawn) -> None:
             now = time.monotonic()
             for member in members:
                 if member.due <= now:
-                    _turn(pipe, selector, member, now)
+                    _turn(pipe, board, member)
+                    _plan(selector, member)
     except PipeError:
         return
 
 
-def _build(name: str, target: str, spawn: Spawn, pipe: Pipe) -> Collector:
+def _build(name: str, target: str, spawn: Spawn, board: Board) -> Collector:
     module, _, attribute = target.partition(":")
     kind = getattr(importlib.import_module(module), attribute)
-    collector: Collector = kind(spawn.place, _PipeNote(pipe, name))
+    collector: Collector = kind(spawn.place, _BoardNote(board, name))
     return collector
 
 
@@ -73,9 +82,10 @@ def _hear(pipe: Pipe, members: list[_Member]) -> None:
                 member.collector.told(news)
 
 
-def _turn(pipe: Pipe, selector: selectors.BaseSelector, member: _Member, now: float) -> None:
-    name = member.collector.name
-    pipe.send(Begun(collector=name, call="read", now=now))
+def _turn(pipe: Pipe, board: Board, member: _Member) -> None:
+    """One reading, told to the agent if it says anything new."""
+    name, now = member.collector.name, time.monotonic()
+    board.write(Begun(collector=name, call="read", now=now))
     outcome: Outcome | None = None
     error = None
     try:
@@ -84,27 +94,29 @@ def _turn(pipe: Pipe, selector: selectors.BaseSelector, member: _Member, now: fl
         if outcome is None:
             outcome = member.collector.read(now)
     except CollectorError as wrong:
-        error = str(wrong)
-    except PipeError:
-        raise
+        error = str(wrong)[:300]
     except Exception as wrong:
-        error = f"failed: {wrong!r}"
+        error = f"failed: {wrong!r}"[:300]
+    board.write(None)
     if isinstance(outcome, NotSupported):
         member.supported = False
     if isinstance(outcome, Readings) and len(outcome.signals) > SIGNALS_MAX:
         outcome = Readings(signals=outcome.signals[:SIGNALS_MAX], samples=outcome.samples)
-    done = time.monotonic()
-    pipe.send(Read(collector=name, seconds=done - now, now=done, outcome=outcome, error=error and error[:300]))
+    member.read_at = done = time.monotonic()
+    member.healthy = error is None
+    quiet = not (isinstance(outcome, Readings) and outcome.signals)
+    if not quiet or (outcome, error) != member.sent or done - member.sent_at >= SAME_SECONDS:
+        pipe.send(Read(collector=name, seconds=done - now, now=done, outcome=outcome, error=error))
+        member.sent, member.sent_at = (outcome, error), done
     member.collector.handed_over()
-    _plan(selector, member, done, healthy=error is None)
 
 
-def _plan(selector: selectors.BaseSelector, member: _Member, now: float, *, healthy: bool) -> None:
+def _plan(selector: selectors.BaseSelector, member: _Member) -> None:
     """When to read again; a source that fails is not watched until its next turn, or it would keep us busy."""
     pace = member.collector.interval_seconds if member.supported else LOOK_AGAIN_SECONDS
-    member.due = now + pace
-    member.quiet_until = now + EVENT_PAUSE_SECONDS
-    wanted = member.collector.fileno() if healthy and member.supported else None
+    member.due = member.read_at + pace
+    member.quiet_until = member.read_at + EVENT_PAUSE_SECONDS
+    wanted = member.collector.fileno() if member.healthy and member.supported else None
     if wanted == member.descriptor:
         return
     if member.descriptor is not None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import traceback
 
+from collectors.frame.board import Board
 from collectors.frame.child import run
 from collectors.frame.pipe import Exited, FromNursery, Pipe, PipeError, Spawn, Spawned
 from collectors.frame.types import News
@@ -68,7 +69,7 @@ def serve(channel: socket.socket) -> None:
                     messages, descriptors = pipe.receive()
                     waiting += descriptors
                     for spawn in messages:
-                        pid = _fork_child(spawn, waiting.pop(0))
+                        pid = _fork_child(spawn, waiting.pop(0), waiting.pop(0))
                         children[pid] = spawn.child
                         pipe.send(Spawned(child=spawn.child, pid=pid))
                 else:
@@ -78,20 +79,22 @@ def serve(channel: socket.socket) -> None:
         return  # the agent has ended; the children see that by themselves
 
 
-def _fork_child(spawn: Spawn, descriptor: int) -> int:
+def _fork_child(spawn: Spawn, descriptor: int, board: int) -> int:
     pid = os.fork()
     if pid:
         os.close(descriptor)
+        os.close(board)
         return pid
     status = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Nothing of the nursery's stays open here: a child that is stuck for days must not hold the agent's socket.
+        shared = Board(board)
         channel = socket.socket(fileno=os.dup2(descriptor, 3)) if descriptor != 3 else socket.socket(fileno=3)
         os.closerange(4, 256)
         channel.setblocking(True)
-        run(Pipe(channel, News), spawn)
+        run(Pipe(channel, News), shared, spawn)
         status = 0
     except Exception:
         traceback.print_exc()

@@ -15,15 +15,6 @@ MESSAGE_BYTES_MAX = 4 << 20
 _LENGTH = struct.Struct("<I")
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
-    """A collector begins a call; `subject` are signal keys. `now`: monotonic seconds."""
-
-    collector: str
-    call: str
-    now: float
-    subject: dict[str, Any] = {}
-
-
 class Read(msgspec.Struct, frozen=True, kw_only=True, tag="read"):
     """A reading is over. `error`: what went wrong, then there is no outcome. `seconds`: how long it took."""
 
@@ -35,7 +26,7 @@ class Read(msgspec.Struct, frozen=True, kw_only=True, tag="read"):
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):
-    """To the nursery: a child for these collectors (name -> `module:class`); its socket comes with the message."""
+    """To the nursery: a child for these collectors (name -> `module:class`); its socket and its board come with the message."""
 
     child: int
     collectors: dict[str, str]
@@ -56,7 +47,6 @@ class Exited(msgspec.Struct, frozen=True, kw_only=True, tag="exited"):
     code: int
 
 
-FromChild = Begun | Read
 FromNursery = Spawned | Exited
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from collectors.agent.loop import Loop
 from collectors.agent.metrics import Family, family
+from collectors.frame.board import Begun, Board, make_board
 from collectors.frame.nursery import nursery_pipe, start_nursery
-from collectors.frame.pipe import Begun, Exited, FromChild, Pipe, PipeError, Read, Spawn, Spawned
+from collectors.frame.pipe import Exited, Pipe, PipeError, Read, Spawn, Spawned
 from collectors.frame.types import Collector, News, NoData, NotSupported, Place, Readings, Sample
 from outrider.metrics import METRICS
 from outrider.signals import Signal
@@ -53,7 +54,9 @@ class _Child:
     names: list[str]
     pipe: Pipe | None = None
     pid: int = 0
-    busy: Begun | None = None
+    board: Board | None = None
+    #: The call that was told as stuck.
+    stuck: Begun | None = None
     told_at: float | None = None
     told: int = 0
     back_at: float = 0.0
@@ -124,17 +127,23 @@ class Supervisor:
                 self._lost(child, "its process is gone")
             if child.pipe is None and not child.pid and now >= child.back_at:
                 self._spawn(child, now)
-            elif child.busy is not None:
-                self._watch_call(child, child.busy, now)
+            elif child.board is not None:
+                busy = child.board.read()
+                if child.stuck is not None and busy != child.stuck:
+                    self._returned(child)
+                if busy is not None and busy.collector in self.states:
+                    self._watch_call(child, busy, now)
 
     def _spawn(self, child: _Child, now: float) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
+        board = make_board()
         spawn = Spawn(child=child.number, collectors={name: self._targets[name] for name in child.names}, place=self._place)
         try:
-            self._nursery.send(spawn, [theirs.fileno()])
+            self._nursery.send(spawn, [theirs.fileno(), board])
         except PipeError:
             ours.close()
+            os.close(board)
             self._new_nursery()
             child.back_at = now + child.backoff
             return
@@ -142,8 +151,10 @@ class Supervisor:
             theirs.close()
         child.starts += 1
         self.restarts += child.starts > 1
-        child.busy, child.told_at, child.told = None, None, 0
-        child.pipe = Pipe(ours, FromChild)
+        child.stuck, child.told_at, child.told = None, None, 0
+        child.board = Board(board)
+        os.close(board)
+        child.pipe = Pipe(ours, Read)
         self._loop.watch(child.pipe, lambda: self._hear(child))
         self._send_news(child)
 
@@ -176,15 +187,10 @@ class Supervisor:
         except PipeError:
             self._let_go(child)  # its end is told by the nursery
             return
+        self._returned(child)
         for message in messages:
-            if isinstance(message, Begun):
-                self._returned(child)
-                child.busy = message
-            else:
-                self._returned(child)
-                child.busy = None
-                child.backoff = BACKOFF_SECONDS[0]
-                self._take(message)
+            child.backoff = BACKOFF_SECONDS[0]
+            self._take(message)
 
     def _take(self, read: Read) -> None:
         state = self.states.get(read.collector)
@@ -218,7 +224,7 @@ class Supervisor:
             return
         again = STUCK_SOON_SECONDS if child.told == 1 else STUCK_AGAIN_SECONDS
         if child.told_at is None or now - child.told_at >= again:
-            child.told_at, child.told = now, child.told + 1
+            child.told_at, child.told, child.stuck = now, child.told + 1, busy
             for name in child.names:
                 state = self.states[name]
                 state.success, state.samples, state.reason = False, [], f"{busy.collector}: {busy.call} does not return"
@@ -227,10 +233,11 @@ class Supervisor:
             self._kill(child)
 
     def _returned(self, child: _Child) -> None:
-        if child.told_at is not None and child.busy is not None:
+        """The child is heard again, or goes on: what was told as stuck has returned."""
+        if child.stuck is not None:
             now = self._loop.clock.monotonic()
-            self._tell_call(child.busy, now - child.busy.now, now, returned=True)
-            child.told_at, child.told = None, 0
+            self._tell_call(child.stuck, now - child.stuck.now, now, returned=True)
+            child.stuck, child.told_at, child.told = None, None, 0
 
     def _tell_call(self, busy: Begun, age: float, now: float, *, returned: bool) -> None:
         data = {"call": busy.call, "collector": busy.collector, "returned": returned, "stuck_s": round(age, 3)}
@@ -248,7 +255,7 @@ class Supervisor:
         """The process or its socket is gone: a new one comes after a pause that grows."""
         self._returned(child)
         self._let_go(child)
-        child.pid, child.busy = 0, None
+        child.pid = 0
         child.back_at = self._loop.clock.monotonic() + child.backoff
         child.backoff = min(2 * child.backoff, BACKOFF_SECONDS[1])
         for name in child.names:
@@ -262,9 +269,12 @@ class Supervisor:
             self._loop.unwatch(child.pipe)
             child.pipe.close()
             child.pipe = None
+        if child.board is not None:
+            child.board.close()
+            child.board = None
 
     def _send_news(self, child: _Child) -> None:
-        if child.pipe is None or child.told_at is not None:
+        if child.pipe is None or child.stuck is not None:
             return
         try:
             child.pipe.send(self._news)
