@@ -11,5 +11,6 @@ def preload() -> None:
     import torch
 
     torch.set_num_threads(1)
-    for name in ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "outrider.sdk.run", "drills.job.train"):
+    names = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "pydoc_data.topics", "outrider.sdk.run", "drills.job.train")
+    for name in names:
         importlib.import_module(name)

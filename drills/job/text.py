@@ -20,9 +20,10 @@ class Text:
 
         text = "\n".join(topics[name] for name in sorted(topics))
         alphabet = sorted(set(text))
-        code = {character: place for place, character in enumerate(alphabet)}
+        assert len(alphabet) <= 256, "a byte a character"
+        table = {ord(character): place for place, character in enumerate(alphabet)}
         self.characters = len(alphabet)
-        self.codes = torch.tensor([code[character] for character in text], dtype=torch.int64)
+        self.codes = torch.frombuffer(bytearray(text.translate(table), "latin-1"), dtype=torch.uint8).to(torch.int64)
         self.samples = (len(self.codes) - CONTEXT - 1 - 2 * _SHIFT_MAX) // CONTEXT
 
 
