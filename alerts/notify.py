@@ -2,7 +2,7 @@
 
 import asyncio
 import fnmatch
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from alerts.delivery import Attempt
 from alerts.redact import Redactor
@@ -80,5 +80,4 @@ def _apprise() -> Notifier:
         import apprise
     except ModuleNotFoundError:
         raise InputError("needs the package apprise: install outrider[notify]", key="alerts.notify") from None
-    notifier: Notifier = apprise.Apprise()
-    return notifier
+    return cast(Notifier, apprise.Apprise())

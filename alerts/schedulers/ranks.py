@@ -1,0 +1,118 @@
+"""Identity: a slot keeps its rank whatever node it is on. A rank map and a host file for each job, and the environment from them.
+
+`<folder>/<job>.ranks.json`: `{"job", "attempt", "fence", "ranks": [{"rank", "slot", "node"}, ..]}`.
+`<folder>/<job>.hosts`: one node a line in rank order, as `srun --distribution=arbitrary` (SLURM_HOSTFILE) and `mpirun` read it.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from alerts.bodies import Replace
+from alerts.schedulers.port import SchedulerError
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's place. Rank and slot are one number: the slot's place in the job."""
+
+    rank: int
+    slot: int
+    node: str
+
+
+class RankMap(msgspec.Struct, frozen=True, kw_only=True):
+    """Where each rank of one attempt runs."""
+
+    job: str
+    attempt: int
+    fence: int
+    ranks: tuple[Place, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The node of each slot, in slot order."""
+        return tuple(place.node for place in self.ranks)
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """What a launcher sets for one rank. LOCAL_RANK: its place on its node; GROUP_RANK: the node's place."""
+        nodes = self.nodes
+        order = list(dict.fromkeys(nodes))
+        return {
+            "RANK": str(rank), "WORLD_SIZE": str(len(nodes)), "LOCAL_RANK": str(nodes[:rank].count(nodes[rank])),
+            "GROUP_RANK": str(order.index(nodes[rank])), "MASTER_ADDR": nodes[0], "OUTRIDER_JOB": self.job,
+            "OUTRIDER_SLOT": str(rank), "OUTRIDER_ATTEMPT": str(self.attempt), "OUTRIDER_FENCE": str(self.fence),
+        }  # fmt: skip
+
+
+def make_map(job: str, attempt: int, fence: int, nodes: Sequence[str]) -> RankMap:
+    """`nodes[slot]` is the node of each slot."""
+    ranks = tuple(Place(rank=slot, slot=slot, node=node) for slot, node in enumerate(nodes))
+    return RankMap(job=job, attempt=attempt, fence=fence, ranks=ranks)
+
+
+def moved(nodes: Sequence[str], replace: Sequence[Replace], free: Sequence[str]) -> list[str]:
+    """The nodes after the replacement; a slot that is already on its new node stays (a repeated order). Pure.
+
+    Args:
+        free: nodes that may be taken where the order names none (`to` is null), best first.
+
+    Raises:
+        SchedulerError: a slot that does not exist, or no node for one.
+    """
+    result = list(nodes)
+    chosen: dict[str, str] = {}
+    for item in replace:
+        if item.slot >= len(result):
+            raise SchedulerError(f"the job has no slot {item.slot}", "strange_answer", again=False)
+        if result[item.slot] != item.from_:
+            continue
+        target = item.to or chosen.get(item.from_)
+        if target is None:
+            target = next((node for node in free if node not in result and node not in chosen.values()), None)
+            if target is None:
+                raise SchedulerError(f"no free node for slot {item.slot}", "no_spare", again=True)
+        chosen[item.from_] = target
+        result[item.slot] = target
+    return result
+
+
+def file_name(job: str) -> str:
+    """A job's name as a file's name: nothing that leads out of the folder."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", job).lstrip(".") or "job"
+
+
+def write_map(folder: Path, ranks: RankMap) -> Path:
+    """Writes both files, each by a temporary name and rename. Returns the path of the rank map."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = file_name(ranks.job)
+    _replace(folder / f"{name}.hosts", "".join(f"{node}\n" for node in ranks.nodes).encode())
+    path = folder / f"{name}.ranks.json"
+    _replace(path, msgspec.json.format(msgspec.json.encode(ranks), indent=1) + b"\n")
+    return path
+
+
+def read_map(folder: Path, job: str) -> RankMap | None:
+    """The map of a job's latest attempt that we wrote; None: there is none.
+
+    Raises:
+        SchedulerError: it is there and no map.
+    """
+    path = folder / f"{file_name(job)}.ranks.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=RankMap)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SchedulerError(f"{path}: {error}", "strange_answer", again=True) from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,77 @@
+"""A scheduler as a target of the deliverer: a row becomes a call, an outcome an attempt. A spare is checked before its use."""
+
+import asyncio
+
+import msgspec
+
+from alerts.bodies import Data, Message, read_message
+from alerts.delivery import Attempt
+from alerts.schedulers.port import Scheduler, SchedulerError, carry_out
+from detectors.witness.outbox import OutboxRow
+from outrider.config.alerts import SpareCheck
+
+TYPES = ("node.quarantine.requested", "node.drain.requested", "node.release.requested", "job.restart.requested")
+
+
+class SchedulerSender:
+    """One scheduler behind the deliverer."""
+
+    def __init__(self, scheduler: Scheduler, types: tuple[str, ...], attempts_max: int, check: SpareCheck) -> None:
+        self.name, self.types, self.attempts_max = scheduler.name, types or TYPES, attempts_max
+        self._scheduler, self._check = scheduler, check
+
+    async def open(self) -> None:
+        await self._scheduler.open()
+
+    async def close(self) -> None:
+        await self._scheduler.close()
+
+    async def send(self, row: OutboxRow, now_wall: float) -> Attempt:
+        try:
+            message = read_message(row.body)
+        except msgspec.MsgspecError as error:
+            return Attempt(outcome="refused", reason=f"the body is no order: {error}", reason_code="strange_order")
+        try:
+            if message.type == "job.restart.requested":
+                await self._check_spares(message)
+            done = await carry_out(self._scheduler, message)
+        except SchedulerError as error:
+            return Attempt(
+                outcome="retry" if error.again else "refused", reason=error.reason, reason_code=error.code,
+                detail={"reason_code": error.code},
+            )  # fmt: skip
+        return Attempt(outcome="accepted", reason=done.note, reason_code=done.status, detail={"result": done.status, **done.detail})
+
+    async def _check_spares(self, message: Message) -> None:
+        """Runs the site's check on each spare that the restart would use.
+
+        Raises:
+            SchedulerError: a spare is not fit; the row becomes a dead letter and the council hears that the restart failed.
+        """
+        if not self._check.command:
+            return
+        spares = sorted({item.to for item in message.data.replace if item.to})
+        results = await asyncio.gather(*(check_spare(self._check, node, message.data) for node in spares))
+        bad = [f"{node}: {why}" for node, why in zip(spares, results, strict=True) if why is not None]
+        if bad:
+            raise SchedulerError(f"spare not fit: {'; '.join(bad)}", "spare_unfit", again=False)
+
+
+async def check_spare(check: SpareCheck, node: str, order: Data) -> str | None:
+    """Why a spare is not fit; None: it is."""
+    command = [part.replace("{node}", node).replace("{job}", order.job or "") for part in check.command]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+    except OSError as error:
+        return f"the check cannot be run: {error.strerror}"
+    try:
+        async with asyncio.timeout(check.timeout_seconds):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return f"the check did not end within {check.timeout_seconds:g} s"
+    last = output.decode("utf-8", "replace").strip().rpartition("\n")[2][:200]
+    return None if process.returncode == 0 else f"the check ended with {process.returncode}: {last}"
