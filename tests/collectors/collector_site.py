@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from collector_fakes import FakeWitness
-
 from collectors.emulated.node import EmulatedNode
+from collectors.emulated.witness import FakeWitness
 from outrider.config.security import SecuritySection, write_secret
 
 
@@ -42,10 +41,9 @@ class Site:
 
     def start(self) -> subprocess.Popen[bytes]:
         with open(self.folder / "agent.log", "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "outrider.cli.shell", "agent", "--config", str(self.config), "--node", "n1"],
-                stderr=log, stdout=log, env={**os.environ, **(self.node.environment() if self.node else {}), "PYTHONWARNINGS": "error"},
-            )  # fmt: skip
+            command = [sys.executable, "-m", "outrider.cli.shell", "agent", "--config", str(self.config), "--node", "n1"]
+            environment = os.environ | (self.node.environment() if self.node else {}) | {"PYTHONWARNINGS": "error"}
+            process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
         self.processes.append(process)
         return process
 

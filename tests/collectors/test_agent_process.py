@@ -10,9 +10,9 @@ import urllib.request
 from collections.abc import Callable
 
 import pytest
-from collector_fakes import Caller
 from collector_site import Site
 
+from collectors.emulated.witness import Caller
 from outrider import wire
 from outrider.sdk import area, page
 

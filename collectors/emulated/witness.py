@@ -1,4 +1,4 @@
-"""Hand-written fakes of those whom the agent talks to: a witness, and a rank or launcher on the Unix socket."""
+"""Stand-ins for those whom the agent talks to: a witness, and a rank or launcher on the Unix socket. For tests and benches."""
 
 import contextlib
 import http.server
@@ -23,6 +23,7 @@ class FakeWitness:
         self.beats: list[wire.Heartbeat] = []
         self.headers: dict[str, str] = {}
         self.refuse = 0
+        self.bytes_taken = 0
         self.changed = threading.Condition()
         self._orders: queue.Queue[wire.Order] = queue.Queue()
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -37,27 +38,31 @@ class FakeWitness:
         self.server.serve_forever(poll_interval=0.02)
 
     def order(self, **fields: Any) -> None:
+        """Gives an order (fields of `outrider.wire.Order`)."""
         self._orders.put(wire.Order(**fields))
 
     def wait(self, condition: Any, seconds: float = 5.0) -> Any:
         """Waits until `condition(self)` is true; returns its value."""
         with self.changed:
             found = self.changed.wait_for(lambda: condition(self), seconds)
-        assert found, f"never came; heard {[(s.kind, s.value) for s in self.signals]}"
+        if not found:
+            raise TimeoutError(f"never came; heard {[(s.kind, s.value) for s in self.signals]}")
         return found
 
     def first(self, kind: str, seconds: float = 5.0, **fields: Any) -> Signal:
         """The first signal of that kind with those fields."""
 
-        def find(_: Any) -> Any:
+        def find(_: object) -> Signal | None:
             for signal in self.signals:
                 if signal.kind == kind and all(getattr(signal, key) == value for key, value in fields.items()):
                     return signal
             return None
 
-        return self.wait(find, seconds)
+        found: Signal = self.wait(find, seconds)
+        return found
 
     def close(self) -> None:
+        """Ends serving."""
         self.server.shutdown()
         self.server.server_close()
         self._udp.close()
@@ -72,7 +77,7 @@ class FakeWitness:
                 self.beats.append(wire.unpack_heartbeat(datagram, self.keys))
                 self.changed.notify_all()
 
-    def take(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _take(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
         if headers.get("Authorization") != f"Bearer {self.token}":
             return 401, b""
         if self.refuse:
@@ -80,11 +85,12 @@ class FakeWitness:
         batch = decode_batch(body)
         with self.changed:
             self.headers = headers
+            self.bytes_taken += len(body) + sum(len(name) + len(value) + 4 for name, value in headers.items())
             self.signals += batch
             self.changed.notify_all()
         return 200, wire.encode_acknowledgement(batch[-1].id)
 
-    def next_orders(self, wait: float) -> bytes:
+    def _next_orders(self, wait: float) -> bytes:
         try:
             return wire.encode_orders([self._orders.get(timeout=max(0.01, wait))])
         except queue.Empty:
@@ -98,11 +104,11 @@ def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            self._reply(*witness.take(body, dict(self.headers)))
+            self._reply(*witness._take(body, dict(self.headers)))
 
         def do_GET(self) -> None:
             wait = float(self.path.partition("wait=")[2] or 0)
-            self._reply(200, witness.next_orders(wait))
+            self._reply(200, witness._next_orders(wait))
 
         def _reply(self, status: int, body: bytes) -> None:
             try:
@@ -113,8 +119,8 @@ def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
             except OSError:
                 self.close_connection = True
 
-        def log_message(self, *_: Any) -> None:
-            pass
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silent."""
 
         def handle(self) -> None:
             with contextlib.suppress(OSError):
@@ -142,15 +148,20 @@ class Caller:
         self._file = self._socket.makefile("rb")
 
     def say(self, message: dict[str, Any]) -> None:
+        """Sends one line."""
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def hear(self) -> dict[str, Any]:
-        return json.loads(self._file.readline())
+        """Reads one line."""
+        line: dict[str, Any] = json.loads(self._file.readline())
+        return line
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Sends one line and reads the answer."""
         self.say(message)
         return self.hear()
 
     def close(self) -> None:
+        """Hangs up."""
         self._file.close()
         self._socket.close()
