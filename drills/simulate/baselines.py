@@ -17,8 +17,10 @@ from typing import Final
 from drills.simulate.episode import Record
 
 FIXED_SECONDS: Final = 10.0
-PHI_WINDOW: Final = 200
+PHI_WINDOW: Final = 1_000
 NCCL_SECONDS: Final = 600.0
+#: Gaps that a detector does not learn: Akka none that it convicted for, Cassandra none above two seconds.
+CASSANDRA_GAP_MAX_SECONDS: Final = 2.0
 #: How often a launcher looks after its ranks, and tells the others.
 LAUNCHER_SECONDS: Final = 1.0
 
@@ -81,20 +83,21 @@ def convictions(record: Record, members: tuple[str, ...], beat: float) -> dict[s
         if not gaps or max(gaps) < 2.5 * beat:
             continue  # no detector here is that impatient
         for name, patience in PATIENCE.items():
-            found[name] += [Conviction(t, node) for t in _silences(arrivals, record.end, beat, patience)]
+            learnt = CASSANDRA_GAP_MAX_SECONDS if name == "phi_accrual_cassandra" else math.inf
+            found[name] += [Conviction(t, node) for t in _silences(arrivals, record.end, beat, patience, learnt)]
     for name in PATIENCE:
         found[name].sort(key=lambda one: (one.t, one.node or ""))
     found["nccl_timeout_only"] = list(_nccl(record))
     return found
 
 
-def _silences(arrivals: list[float], end: float, beat: float, patience: Callable[[_Gaps], float]) -> Iterator[float]:
+def _silences(arrivals: list[float], end: float, beat: float, patience: Callable[[_Gaps], float], learnt: float) -> Iterator[float]:
     gaps, last = _Gaps(beat), arrivals[0]
     for arrival in (*arrivals[1:], math.inf):
         due = last + patience(gaps)
         if due < min(arrival, end):
             yield due
-        if arrival < math.inf:
+        if arrival <= min(due, last + learnt):
             gaps.add(arrival - last)
         last = arrival
 
