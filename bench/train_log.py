@@ -11,6 +11,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from detectors.inspect.context import Context
@@ -18,8 +19,8 @@ from detectors.inspect.kinds import judge_of
 from detectors.inspect.sources import Source
 
 
-def mixed(lines: int, seed: int = 1) -> str:
-    """The log's text."""
+def mixed(lines: int, seed: int = 1) -> Iterator[str]:
+    """The log's lines."""
     chance = random.Random(seed)
 
     def one(n: int) -> str:
@@ -43,10 +44,8 @@ def mixed(lines: int, seed: int = 1) -> str:
             case _:
                 return f'2026-11-03 04:04:11,123 DEBUG urllib3.connectionpool: https://host:443 "GET /api/v1/x?id={n} HTTP/1.1" 200 123'
 
-    return (
-        "\n".join(one(n) for n in range(lines))
-        + "\n[rank3] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.12 GiB.\n"
-    )
+    yield from (f"{one(n)}\n" for n in range(lines))
+    yield "[rank3] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.12 GiB.\n"
 
 
 def main() -> None:
@@ -54,7 +53,8 @@ def main() -> None:
     lines = int(sys.argv[1]) if len(sys.argv) > 1 else 300_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mixed.log"
-        path.write_text(mixed(lines))
+        with path.open("w") as out:
+            out.writelines(mixed(lines))
         judge = judge_of("train_log")
         begin = time.process_time()
         found = judge([Source(path)], Context())

@@ -62,7 +62,10 @@ NCCL_GATES: Final[Gates] = (
             r"(?P<event>[\w /-]{1,60}?)(?:\((?P<number>\d{1,3})\))?\s*$",
         ),
     ),
-    gate("<0>", rule("address", "<0>", r"(?:Using|OOB) (?:\[\d{1,2}\])?[\w.-]{1,20}:\[?(?P<address>[\da-fA-F.:]{2,45}?)\]?<0>")),
+    *(
+        gate(word, rule("address", word, r"(?:Using|OOB) (?:\[\d{1,2}\])?[\w.-]{1,20}:\[?(?P<address>[\da-fA-F.:]{2,45}?)\]?<0>"))
+        for word in ("Bootstrap : Using", "Bootstrap: Using", "; OOB ")
+    ),
     gate(
         "NCCL WARN",
         rule(

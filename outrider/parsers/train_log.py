@@ -19,11 +19,13 @@ from outrider.signals import Signal
 #: The order matters where a line fits several: what names a cause comes before what only tells that something fell.
 GATES: Final[Gates] = RERUN_GATES + CUDA_GATES + TORCH_GATES + NCCL_GATES + SCHEDULER_GATES + ERROR_GATES + NAN_GATES + LIFE_GATES
 
+#: Bytes of a line that are decoded at most: a character has up to four.
+LINE_BYTES_MAX: Final = 4 * LINE_CHARS_MAX
 #: A line that has one of these may be a step line; it is read by `parse_step` before the rules.
 _STEP_WORDS: Final = ("loss", "Loss", "grad", "iteration")
 
 
-#: Short texts that several gates share: a block is searched for these in place of each.
+#: Short texts that several gates share: a line is searched for these in place of each. None may hold a digit.
 _HUBS: Final = (
     *(
         "rror",
@@ -41,34 +43,45 @@ _HUBS: Final = (
     ),
     *(" failed", "SIG", "oader", "Killed", "Evict", "heckpoint"),
 )
-#: Gate -> what a block is searched for on its behalf.
-_HUB_OF: Final = {literal: next((hub for hub in _HUBS if hub in literal), literal) for literal, _ in GATES}
-_SEARCHED: Final = tuple(dict.fromkeys((*_STEP_WORDS, *_HUB_OF.values())))
+_SEARCHED: Final = tuple(
+    dict.fromkeys(
+        text.encode() for text in (*_STEP_WORDS, *(next((hub for hub in _HUBS if hub in literal), literal) for literal, _ in GATES))
+    )
+)
+_DIGITS: Final = b"0123456789"
+#: Forms of ordinary lines that are remembered, and the longest that is.
+FORMS_MAX: Final = 8192
+FORM_BYTES_MAX: Final = 400
 
 
-def scan(text: str, year: int = YEAR_UNKNOWN) -> list[tuple[int, Record]]:
-    """All records of a block of whole lines, each with its line's number in the block, from 0.
+class Scanner:
+    """Finds the records in blocks of a log, at the speed of a plain search.
 
-    Faster than `parse_line` for each line: the block is searched for each literal, and only lines that have one are looked at.
+    Most lines of a log are one of a few forms that differ in their numbers only. A form (the line without its digits) that has none
+    of the literals is remembered, and the next line of that form costs one look-up.
     """
-    starts: set[int] = set()
-    here = {literal for literal in _SEARCHED if literal in text}
-    active = tuple(one for one in GATES if _HUB_OF[one[0]] in here and one[0] in text)
-    for literal in here:
-        at = text.find(literal)
-        while at >= 0:
-            starts.add(text.rfind("\n", 0, at) + 1)
-            end = text.find("\n", at)
-            at = text.find(literal, end) if end >= 0 else -1
-    found, number, before = [], 0, 0
-    for start in sorted(starts):
-        number += text.count("\n", before, start)
-        before = start
-        end = text.find("\n", start)
-        line = text[start : min(end if end >= 0 else len(text), start + LINE_CHARS_MAX)]
-        if (record := _parse(line, active, year)) is not None:
-            found.append((number, record))
-    return found
+
+    def __init__(self, year: int = YEAR_UNKNOWN) -> None:
+        self._year = year
+        self._ordinary: set[bytes] = set()
+
+    def feed(self, block: bytes) -> list[tuple[int, Record]]:
+        """All records of a block of whole lines, each with its line's number in the block, from 0."""
+        found = []
+        ordinary = self._ordinary
+        for number, line in enumerate(block.split(b"\n")):
+            form = line.translate(None, _DIGITS)
+            if form in ordinary:
+                continue
+            if any(literal in form for literal in _SEARCHED):
+                text = line[:LINE_BYTES_MAX].decode("utf-8", "replace")[:LINE_CHARS_MAX]
+                if (record := _parse(text, self._year)) is not None:
+                    found.append((number, record))
+            elif len(form) <= FORM_BYTES_MAX:
+                if len(ordinary) >= FORMS_MAX:
+                    ordinary.clear()
+                ordinary.add(form)
+        return found
 
 
 def parse_line(line: str, year: int = YEAR_UNKNOWN) -> Record | None:
@@ -78,16 +91,16 @@ def parse_line(line: str, year: int = YEAR_UNKNOWN) -> Record | None:
         line: one line, without its newline.
         year: the year of stamps that have none.
     """
-    return _parse(line[:LINE_CHARS_MAX], GATES, year)
+    return _parse(line[:LINE_CHARS_MAX], year)
 
 
-def _parse(line: str, gates: Gates, year: int) -> Record | None:
+def _parse(line: str, year: int) -> Record | None:
     for word in _STEP_WORDS:
         if word in line:
             if (record := parse_step(line, year)) is not None:
                 return record
             break
-    return first_record(line, gates, year)
+    return first_record(line, GATES, year)
 
 
 #: Record -> signal kind, for those that a witness judges.

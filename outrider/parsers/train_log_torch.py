@@ -157,7 +157,7 @@ _GLOO: Final[Gates] = (
 _STORE: Final[Gates] = (
     gate("recvValue failed", rule("store_lost", "recvValue failed")),
     gate("sendBytes failed", rule("store_lost", "sendBytes failed")),
-    gate("failed to recv, got 0 bytes", rule("store_lost", "failed to recv, got 0 bytes")),
+    gate("failed to recv, got", rule("store_lost", "failed to recv, got 0 bytes")),
     gate(
         "client socket has timed out",
         rule(

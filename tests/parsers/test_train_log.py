@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.parsers.nccl import IB_STATUS
-from outrider.parsers.train_log import GATES, parse_line, scan, to_signal
+from outrider.parsers.train_log import _SEARCHED, GATES, Scanner, parse_line, to_signal
 
 FORMS: list[tuple[str, str, dict[str, Any]]] = [
     (
@@ -226,7 +226,7 @@ def test_a_known_form_is_read(line: str, what: str, data: dict[str, Any]) -> Non
     record = parse_line(line)
     assert record is not None and record.what == what, record
     assert {key: record.data.get(key) for key in data} == data
-    assert scan(f"noise\n{line}\nnoise\n") == [(1, record)]
+    assert Scanner().feed(f"noise\n{line}\nnoise\n".encode()) == [(1, record)]
 
 
 @pytest.mark.parametrize(("line", "data"), STEPS, ids=lambda value: value[:30] if isinstance(value, str) else "")
@@ -273,7 +273,7 @@ _LITERALS = sorted({rule.literal for _, rules in GATES for rule in rules} | {lit
 @settings(max_examples=300, deadline=None)
 @given(st.text(max_size=400) | st.lists(st.sampled_from(_LITERALS) | st.text(max_size=8), max_size=20).map("".join))
 def test_any_text_is_survived(text: str) -> None:
-    for number, record in scan(text):
+    for number, record in Scanner().feed(text.encode("utf-8", "surrogatepass")):
         assert 0 <= number <= text.count("\n")
         assert record.what
 
@@ -295,5 +295,18 @@ def test_no_line_takes_long() -> None:
     assert slowest < 0.5  # seconds; a pattern that backtracks without bound takes minutes
 
 
+def test_no_literal_holds_a_digit_so_that_forms_can_be_remembered() -> None:
+    assert not [literal for literal in _SEARCHED if any(48 <= byte <= 57 for byte in literal)]
+
+
+def test_a_remembered_form_hides_no_later_line() -> None:
+    scanner = Scanner()
+    ordinary = b"INFO pass 1 took 3 s\n" * 3
+    assert scanner.feed(ordinary + b"DataLoader timed out after 5 seconds\n" + ordinary) == []
+    assert [(number, record.what) for number, record in scanner.feed(ordinary + b"DataLoader timed out after 500 seconds\n")] == [
+        (3, "loader_stall")
+    ]
+
+
 def test_a_line_of_ten_megabytes_is_survived() -> None:
-    assert scan("Error: " * 1_400_000) is not None
+    assert Scanner().feed(b"Error: " * 1_400_000) is not None

@@ -16,19 +16,19 @@ from detectors.inspect.train_log.numbers import Numbers
 from outrider.parsers.kernel_log import lines_that_matter
 from outrider.parsers.kernel_log_prefix import split_record
 from outrider.parsers.prefixes import YEAR_UNKNOWN, with_year
-from outrider.parsers.train_log import scan
+from outrider.parsers.train_log import Scanner
 from outrider.parsers.train_log_rule import Record
 
 #: A block without any of these has no kernel line.
 _KERNEL_WORDS: Final = (
-    "NVRM",
-    " kernel: ",
-    "oom-kill",
-    "Killed process",
-    "blocked for more than",
-    "mlx5_core",
-    "mce: ",
-    "not responding",
+    b"NVRM",
+    b" kernel: ",
+    b"oom-kill",
+    b"Killed process",
+    b"blocked for more than",
+    b"mlx5_core",
+    b"mce: ",
+    b"not responding",
 )
 KERNEL_LINES_MAX: Final = 20_000
 #: A collector's host tag before a kernel record: `[gn-7] [123.4] ..`, `gn-7: [123.4] ..`.
@@ -210,10 +210,10 @@ def _merged(streams: list[Any]) -> Iterator[Told]:
 
 def _read(source: Source, story: Story) -> Iterator[Told]:
     year, last, number = YEAR_UNKNOWN, None, 0
+    scanner = Scanner()
     hint = rank_of_file(source.name) if source.file else None
     for block in source.blocks():
-        text = block.decode("utf-8", "replace")
-        for offset, record in scan(text):
+        for offset, record in scanner.feed(block):
             wall = record.wall
             if wall is not None:
                 if record.yearless:
@@ -222,15 +222,15 @@ def _read(source: Source, story: Story) -> Iterator[Told]:
                     year = _year(wall)
                 last = wall
             yield Told(line=number + offset + 1, file=source.file, record=_completed(record, wall, hint), at=last)
-        _keep_kernel(text, number, source.file, story)
-        number += text.count("\n")
+        _keep_kernel(block, number, source.file, story)
+        number += block.count(b"\n")
 
 
-def _keep_kernel(text: str, before: int, file: str | None, story: Story) -> None:
+def _keep_kernel(block: bytes, before: int, file: str | None, story: Story) -> None:
     """Keeps the kernel's own lines; a process that prints the text of one has no kernel prefix and is not believed."""
-    if not any(word in text for word in _KERNEL_WORDS) or len(story.kernel) >= KERNEL_LINES_MAX:
+    if not any(word in block for word in _KERNEL_WORDS) or len(story.kernel) >= KERNEL_LINES_MAX:
         return
-    for number, line in lines_that_matter(text, before + 1):
+    for number, line in lines_that_matter(block.decode("utf-8", "replace"), before + 1):
         match = _HOST_BEFORE.match(line)
         for node, rest in ((None, line), (match[1], line[match.end() :]) if match else (None, "")):
             if rest and split_record(rest) is not None:
