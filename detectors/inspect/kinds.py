@@ -97,6 +97,8 @@ def check_readable(source: Source, kind: str | None) -> None:
         raise InputError("is empty", file=source.name)
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError("is UTF-16 text: convert it to UTF-8 first", file=source.name)
-    pickle = head[:1] == b"\x80" and kind in (None, "dump")
-    if not pickle and len(head) - len(head.translate(None, _CONTROL)) > len(head) / 10:
-        raise InputError("is binary data, not text", file=source.name)
+    if head[:1] == b"\x80" and kind in (None, "dump"):
+        return  # a pickle
+    strange = len(head) - len(head.translate(None, _CONTROL)) + head.decode("utf-8", "replace").count("\ufffd")
+    if strange > len(head) / 10:
+        raise InputError("is binary data, or text that is not UTF-8", file=source.name)

@@ -296,7 +296,7 @@ def _missing(node: str | None, devices: list[Device], table: Table, context: Con
         evidence = [series.evidence() for series in list(device.series.values())[:3]]
         found.append(_make("gpu.missing", device, context, why, evidence, response="restart"))
     expected = context.expected_gpus
-    if expected and not gone and 0 < len(there) < expected and table.gpus and _complete(there):
+    if expected and not gone and not table.bad and 0 < len(there) < expected and _complete(there):
         known = {part.pci for part in context.inventory if part.is_gpu and part.pci and (not part.node or part.node == node)}
         absent = sorted(known - {str(device.names.get("pci")) for device in there}) if known else []
         subject: dict[str, Any] = {"node": node, "job": context.job_name}

@@ -94,7 +94,7 @@ class XidIncident:
     def repair(self) -> Repair:
         wanted = [event.reading.repair for event in self.verdicts if not event.reading.recovered]
         fault = self.fault
-        if fault in ("gpu.fallen_off_bus", "gpu.row_remap_failed"):
+        if fault in ("gpu.fallen_off_bus", "gpu.row_remap_failed") or self.cause.reading.code.overridden:
             return self.cause.reading.repair
         if "reboot_node" in wanted:
             return "reboot_node"

@@ -54,18 +54,18 @@ class _Unit:
         return list(dict.fromkeys(_program(event) for event in self.events))
 
 
-#: Names that say nothing about the program: under them, processes hours apart count as different programs.
+#: Names that say nothing about the program: under them, runs hours apart count as different programs.
 _GENERIC: Final = ("python", "pt_main_thread", "ray::", "java", "torchrun")
 #: Starts of one program that fails come within minutes.
 APART_SECONDS: Final = 3600.0
 
 
 def _program(event: XidEvent) -> str:
-    """What tells one program from another: its name; of an interpreter the process and the hour."""
+    """What tells one program from another: its name; of an interpreter, which runs many, the hour."""
     name = event.program
     if name is None:
         return f"pid {event.pid}"
-    return f"{name} of pid {event.pid}, hour {int(event.t // APART_SECONDS)}" if name.startswith(_GENERIC) else name
+    return f"{name}, hour {int(event.t // APART_SECONDS)}" if name.startswith(_GENERIC) else name
 
 
 def find_repetitions(events: Iterable[XidEvent]) -> list[Repetition]:
