@@ -17,7 +17,7 @@ from collectors.frame.flood import FloodGate
 from collectors.frame.types import Collector, News, Note, NotSupported, Outcome, Place, Readings, Sample
 from collectors.tails import Tails
 from outrider.config.collectors import CollectorsSection, LogEntry
-from outrider.parsers.train_log import scan, to_signal
+from outrider.parsers.train_log import Scanner, to_signal
 from outrider.signals import Signal
 
 #: Pace of looking.
@@ -82,6 +82,7 @@ class Logs(Collector):
         super().__init__(place, note)
         self._entries = [PathNames(entry) for entry in (*place.section.rank_logs, *place.section.train_logs)]
         self._tails = Tails([entry.glob for entry in self._entries], Path(place.state_dir) / "logs.json")
+        self._scanner = Scanner()
         self._gate = FloodGate(burst=20, seconds_each=5.0)
         self._ranks: dict[tuple[str, int], int] = {}
         self._lines = 0
@@ -105,10 +106,10 @@ class Logs(Collector):
         signals: list[Signal] = []
         self.note("log files")
         for block in self._tails.blocks():
-            self._lines += block.text.count("\n")
+            self._lines += block.body.count(b"\n")
             named = (found for entry in self._entries if (found := entry.names(block.path)) is not None)
             job, rank = next(named, (None, None))
-            signals += self._parse(block.text, job, rank, now)
+            signals += self._parse(block.body, job, rank, now)
         signals += self._gate.due(now)
         samples = [
             Sample("outrider_rank_log_lines_total", float(self._lines)),
@@ -117,13 +118,14 @@ class Logs(Collector):
         ]
         return Readings(signals=signals, samples=samples)
 
-    def _parse(self, text: str, job: str | None, rank: int | None, now: float) -> list[Signal]:
+    def _parse(self, body: bytes, job: str | None, rank: int | None, now: float) -> list[Signal]:
         """Signals of a block of lines; of its steps only the last, for a block is read at once."""
         signals, step = [], None
-        for line in text.splitlines():
-            if line.startswith("{") and (found := parse_json_step(line)) is not None:
-                step = self.signal(now, "step", found[0], job=job, rank=rank, data=found[1])
-        for _, record in scan(text):
+        if body.startswith(b"{"):
+            for line in body.split(b"\n"):
+                if (found := parse_json_step(line.decode("utf-8", "replace"))) is not None:
+                    step = self.signal(now, "step", found[0], job=job, rank=rank, data=found[1])
+        for _, record in self._scanner.feed(body):
             signal = to_signal(record, now, node=self.place.node, job=job)
             if signal is None:
                 continue

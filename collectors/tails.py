@@ -30,7 +30,7 @@ class Block:
     """Whole lines that are new in a file."""
 
     path: str
-    text: str
+    body: bytes
 
 
 class Tails:
@@ -103,14 +103,13 @@ class Tails:
                 return None  # the line is not whole yet
             # A line longer than a block: its beginning is read as a line, the rest is passed over.
             place.offset += len(chunk)
-            text, place.skip = ("" if place.skip else chunk.decode("utf-8", "replace") + "\n"), True
+            body, place.skip = (b"" if place.skip else chunk + b"\n"), True
         else:
             place.offset += end
             body = chunk[:end]
             if place.skip:
                 body, place.skip = body[body.find(b"\n") + 1 :], False
-            text = body.decode("utf-8", "replace")
-        return Block(path, text) if text else None
+        return Block(path, body) if body else None
 
     def _read_memory(self) -> dict[str, Place]:
         try:

@@ -27,7 +27,7 @@ def look_once(found: Found, nursery: Any, place: Place) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="outrider-once-") as folder:
         # A cursor of its own: the agent that may run here is not disturbed.
         place = msgspec.structs.replace(place, state_dir=folder, boot=boot_id())
-        supervisor = Supervisor(loop, nursery, found.kinds, found.targets, place, signals.append)
+        supervisor = Supervisor(loop, nursery, found, place, signals.append)
         waiting = {name for name, state in supervisor.states.items() if state.supported is None}
 
         def heard(read: Read) -> None:

@@ -91,7 +91,7 @@ class Agent:
     def _build_collectors(self, config: Config, nursery: socket.socket) -> None:
         found = find_collectors(self.section.collectors)
         self.supervisor = Supervisor(
-            self.loop, nursery, found.kinds, found.targets,
+            self.loop, nursery, found,
             make_place(config, self.node, self.boot, self.folders.state), self.spool.add,
         )  # fmt: skip
         self.page.sources.append(self.supervisor.families)

@@ -13,11 +13,13 @@ from outrider.errors import InputError
 
 @dataclass
 class Found:
-    """`kinds`: name -> class. `targets`: name -> `module:class`, from which a child builds it. `off`: switched off."""
+    """`kinds`: name -> class. `targets`: name -> `module:class`, from which a child builds it. `off`: switched off. `broken`: what
+    could not be loaded, and why: it stops nobody else."""
 
     kinds: dict[str, type[Collector]] = field(default_factory=dict)
     targets: dict[str, str] = field(default_factory=dict)
     off: list[str] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
 
 
 def find_collectors(switches: dict[str, bool]) -> Found:
@@ -27,7 +29,7 @@ def find_collectors(switches: dict[str, bool]) -> Found:
         switches: name -> on or off, from `[agent] collectors`.
 
     Raises:
-        InputError: a switch names no collector, or a collector cannot be loaded.
+        InputError: a switch names no collector.
     """
     points = {point.name: point for point in entry_points(group="outrider.collectors")}
     if strange := sorted(set(switches) - set(points)):
@@ -40,8 +42,9 @@ def find_collectors(switches: dict[str, bool]) -> Found:
             continue
         try:
             found.kinds[name] = point.load()
-        except ImportError as error:
-            raise InputError(f"collector {name} cannot be loaded: {error}", key="agent.collectors") from None
+        except Exception as error:
+            found.broken[name] = f"cannot be loaded: {error!r}"[:300]
+            continue
         found.targets[name] = point.value
     return found
 

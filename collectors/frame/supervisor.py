@@ -14,6 +14,7 @@ from typing import Any
 from collectors.agent.loop import Loop
 from collectors.agent.metrics import Family, family
 from collectors.frame.board import Begun, Board, make_board
+from collectors.frame.found import Found
 from collectors.frame.nursery import nursery_pipe, start_nursery
 from collectors.frame.pipe import Exited, Pipe, PipeError, Read, Spawn, Spawned
 from collectors.frame.types import Collector, News, NoData, NotSupported, Place, Readings, Sample
@@ -35,9 +36,9 @@ SAMPLES_MAX = 5_000
 
 @dataclass
 class CollectorState:
-    """What is known of one collector."""
+    """What is known of one collector. `kind` None: it could not be loaded."""
 
-    kind: type[Collector]
+    kind: type[Collector] | None
     supported: bool | None = None
     success: bool | None = None
     reason: str = "not read yet"
@@ -70,8 +71,7 @@ class Supervisor:
     Args:
         loop: where it runs.
         nursery: the agent's end of the nursery's socket.
-        kinds: the collectors to run, by name.
-        targets: name -> `module:class`, for the children.
+        found: the collectors to run.
         place: where they run; `state_dir` is completed by the collector's name.
         emit: takes each signal.
     """
@@ -80,16 +80,17 @@ class Supervisor:
         self,
         loop: Loop,
         nursery: socket.socket,
-        kinds: dict[str, type[Collector]],
-        targets: dict[str, str],
+        found: Found,
         place: Place,
         emit: Callable[[Signal], Any],
     ) -> None:
-        self._loop, self._targets, self._place, self._emit = loop, targets, place, emit
+        self._loop, self._targets, self._place, self._emit = loop, found.targets, place, emit
         self._nursery = nursery_pipe(nursery)
-        self.states = {name: CollectorState(kind) for name, kind in kinds.items()}
+        self.states = {name: CollectorState(kind) for name, kind in found.kinds.items()}
+        for name, reason in found.broken.items():
+            self.states[name] = CollectorState(None, supported=True, success=False, reason=reason, errors=1)
         groups: dict[str, list[str]] = {}
-        for name, kind in kinds.items():
+        for name, kind in found.kinds.items():
             unwanted = kind.wanted(place.section)
             if unwanted is not None:
                 self.states[name].supported, self.states[name].reason = False, unwanted.reason
@@ -220,7 +221,7 @@ class Supervisor:
 
     def _watch_call(self, child: _Child, busy: Begun, now: float) -> None:
         kind, age = self.states[busy.collector].kind, now - busy.now
-        if age < kind.deadline_seconds:
+        if kind is None or age < kind.deadline_seconds:
             return
         again = STUCK_SOON_SECONDS if child.told == 1 else STUCK_AGAIN_SECONDS
         if child.told_at is None or now - child.told_at >= again:
@@ -289,7 +290,9 @@ class Supervisor:
         for name, state in self.states.items():
             labels = {"node": node, "collector": name}
             self._add_health(health, labels, state, now)
-            if state.good_at is None or now - state.good_at > max(60.0, AGE_INTERVALS * state.kind.interval_seconds):
+            if state.kind is None or state.good_at is None:
+                continue
+            if now - state.good_at > max(60.0, AGE_INTERVALS * state.kind.interval_seconds):
                 continue
             for sample in state.samples:
                 readings.setdefault(sample.name, []).append(({"node": node, **sample.labels}, sample.value))

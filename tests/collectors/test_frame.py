@@ -3,16 +3,20 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import frame_samples
 import pytest
 
 from collectors.agent.loop import Loop
+from collectors.frame import found as found_module
+from collectors.frame.found import Found, find_collectors
 from collectors.frame.nursery import fork_nursery
 from collectors.frame.supervisor import Supervisor
 from collectors.frame.types import Collector, Place
 from outrider.config.collectors import CollectorsSection
+from outrider.errors import InputError
 from outrider.signals import Signal
 
 pytestmark = pytest.mark.real
@@ -31,8 +35,11 @@ class Bench:
         self.supervisor = Supervisor(
             self.loop,
             nursery,
-            {kind.name: kind for kind in kinds},
-            {kind.name: f"frame_samples:{kind.__name__}" for kind in kinds},
+            Found(
+                kinds={kind.name: kind for kind in kinds},
+                targets={kind.name: f"frame_samples:{kind.__name__}" for kind in kinds},
+                broken={"unloadable": "cannot be loaded: ImportError"},
+            ),
             place,
             self.signals.append,
         )
@@ -151,6 +158,27 @@ def test_a_child_that_may_be_killed_is_replaced_when_it_is_stuck(make_bench: Cal
     bench.wait(lambda: bench.supervisor.states["killable"].reason.endswith("ended with -9") or bench.supervisor.restarts)
     bench.set("")
     bench.wait(lambda: bench.supervisor.restarts and bench.supervisor.states["killable"].success)
+
+
+def test_a_collector_that_cannot_be_loaded_is_told_and_stops_nobody(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [
+        EntryPoint("gone", "collectors.no_such_module:X", "outrider.collectors"),
+        EntryPoint("host", "collectors.host:Host", "outrider.collectors"),
+    ]
+    monkeypatch.setattr(found_module, "entry_points", lambda group: points)
+    found = find_collectors({})
+    assert list(found.kinds) == ["host"] and "no_such_module" in found.broken["gone"]
+    bench = make_bench(frame_samples.Steady)
+    bench.wait(lambda: bench.supervisor.states["steady"].success)
+    success = {labels["collector"]: value for labels, value in bench.page()["outrider_collector_success"]}
+    assert success == {"steady": 1.0, "unloadable": 0.0}
+
+
+def test_a_switch_that_names_no_collector_is_a_mistake() -> None:
+    with pytest.raises(InputError, match="no collector nvlm"):
+        find_collectors({"nvlm": False})
 
 
 def test_a_child_that_crashes_is_replaced_after_a_pause(make_bench: Callable[..., Bench]) -> None:
