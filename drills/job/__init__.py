@@ -11,6 +11,7 @@ def preload() -> None:
     import torch
 
     torch.set_num_threads(1)
-    names = ("torch.distributed", "torch.nn.parallel", "torch._dynamo", "pydoc_data.topics", "outrider.sdk.run", "drills.job.train")
+    names = ["torch.distributed", "torch.nn.parallel", "torch._dynamo"]
+    names += ["pydoc_data.topics", "outrider.sdk.attaching", "drills.job.train"]
     for name in names:
         importlib.import_module(name)

@@ -6,14 +6,19 @@ Standard library only; torch is imported by `attach`, not before. `page` and `ar
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from outrider.sdk.run import Run, attach
+    from outrider.sdk.attaching import attach
+    from outrider.sdk.run import Run
 
 __all__ = ["Run", "attach"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from outrider.sdk import run
+    if name == "attach":
+        from outrider.sdk.attaching import attach
 
-        return getattr(run, name)
+        return attach
+    if name == "Run":
+        from outrider.sdk.run import Run
+
+        return Run
     raise AttributeError(f"module 'outrider.sdk' has no attribute {name!r}")

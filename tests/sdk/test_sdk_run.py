@@ -22,7 +22,7 @@ from outrider.sdk.settings import Limits, Place, Plan
 from outrider.snapshots import RestoreError, StaleFenceError, newest_step, raise_fence
 from outrider.snapshots.shard import read_tree
 
-FAST = Limits(poll=0.005, stall_seconds=0.2, hold=0.4, reconnect=0.05, patience=0.2, publish=8.0, own_freeze=60.0)
+FAST = Limits(poll=0.005, stall_seconds=0.2, hold=1.0, reconnect=0.05, patience=0.2, publish=8.0, own_freeze=60.0)
 
 
 class Reader:
