@@ -76,9 +76,6 @@ class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         groups: dict[str, list[str]] = {}
         for member in self.members:
             groups.setdefault(member.vantage or member.address, []).append(member.name)
-        if (
-            all(member.vantage == "" and member.address.startswith("127.") for member in self.members)
-            and len(self.members) > 1
-        ):
+        if all(member.vantage == "" and member.address.startswith("127.") for member in self.members) and len(self.members) > 1:
             return {"this machine": [member.name for member in self.members]}
         return {vantage: names for vantage, names in groups.items() if len(names) > 1}
