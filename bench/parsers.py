@@ -20,7 +20,7 @@ from detectors.inspect.sources import Source
 
 ORDINARY = (
     "[{t:12.6f}] perf: interrupt took too long (2511 > 2500), lowering kernel.perf_event_max_sample_rate to 79500",
-    "[{t:12.6f}] audit: type=1400 audit(1773299402.1:{n}): apparmor=\"STATUS\" operation=\"profile_load\" name=\"docker-default\"",
+    '[{t:12.6f}] audit: type=1400 audit(1773299402.1:{n}): apparmor="STATUS" operation="profile_load" name="docker-default"',
     "[{t:12.6f}] IPv6: ADDRCONF(NETDEV_CHANGE): veth{n}: link becomes ready",
     "Mar 12 07:10:02 gn-012 systemd[1]: Started Session {n} of User root.",
     "Mar 12 07:10:02 gn-012 sshd[{n}]: Accepted publickey for root from 10.0.0.{m} port {n} ssh2",
@@ -30,8 +30,8 @@ ORDINARY = (
     "[{t:12.6f}] usb 1-{m}: new high-speed USB device number {m} using xhci_hcd",
 )
 MATTERS = (
-    "[{t:12.6f}] NVRM: Xid (PCI:0000:{b:02x}:00): 31, pid={n}, name=train_moe, Ch 00000012, intr 00000000. MMU Fault: ENGINE GRAPHICS",
-    "[{t:12.6f}] mlx5_core 0000:{b:02x}:00.0: mlx5_cmd_out_err:835:(pid {n}): ACCESS_REG(0x805) op_mod(0x1) failed, status bad operation(0x2)",
+    "[{t:12.6f}] NVRM: Xid (PCI:0000:{b:02x}:00): 31, pid={n}, name=train_moe, Ch 00000012, MMU Fault: ENGINE GRAPHICS",
+    "[{t:12.6f}] mlx5_core 0000:{b:02x}:00.0: mlx5_cmd_out_err:835:(pid {n}): ACCESS_REG(0x805) failed, status bad operation(0x2)",
     "[{t:12.6f}] nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 12028, Non-fatal, Link {m} egress non-posted PRIV error (First)",
     "[{t:12.6f}] EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0 slot:0)",
 )

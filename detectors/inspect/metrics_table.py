@@ -4,6 +4,7 @@ A fall of a counter is a reset (boot, driver load, a new exporter). What stands 
 not growth; only where the counter is known to begin at nothing (errors since driver load) it is asked for with `since_reset`.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -154,6 +155,8 @@ class Table:
             if sample.name == "node_ethtool_info" and labels.get("bus_info"):
                 self._port(labels).names["pci"] = labels["bus_info"]
             return
+        if value is not None and not math.isfinite(value):
+            value = None  # nothing that is measured here is without end
         self._keep(device, (measure, part), t, value, line, text, file)
 
     def _keep(

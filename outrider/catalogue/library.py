@@ -41,9 +41,9 @@ def library_errors() -> tuple[LibraryError, ...]:
 def find_library_error(text: str) -> LibraryError | None:
     """The entry that a text means: by its words first, then by the number of a completion status in it."""
     lowered = text.lower()
-    for entry in library_errors():
-        if any(word in lowered for word in entry.words):
-            return entry
+    hits = [(len(word), entry) for entry in library_errors() for word in entry.words if word in lowered]
+    if hits:  # the longest word says most: `rnr_retry_exc_err` holds another's `retry_exc_err`
+        return max(hits, key=lambda hit: hit[0])[1]
     if match := _STATUS.search(text):
         number = int(next(group for group in match.groups() if group))
         return next((entry for entry in library_errors() if number in entry.numbers), None)

@@ -17,6 +17,9 @@ from outrider.signals import Signal
 
 _PCI: Final = re.compile(r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
 _IDENTITY: Final = re.compile(r"NVRM: GPU at (?:PCI:)?([0-9a-fA-F:]{10,16})(?:\.[0-9a-f])?: (GPU-[0-9a-fA-F-]{8,40})")
+#: Characters of a line that are read: the kernel cuts its records at 1 KiB, a journal's JSON record carries its other fields too.
+_LINE_MAX: Final = 4096
+_JSON_MAX: Final = 65_536
 #: Records between the first and the last of the three that tell of a GPU lost at driver load.
 _HALVES_MAX: Final = 8
 
@@ -72,7 +75,8 @@ class KernelLog:
 
     def feed(self, line: str) -> Signal | None:
         """What one line says, or None. `t` is in seconds on the log's own clock, the last known one if the line has none."""
-        record = split_record(line, bare=self._bare, user_records=self._user_records)
+        limit = _JSON_MAX if line.startswith("{") else _LINE_MAX
+        record = split_record(line[:limit], bare=self._bare, user_records=self._user_records)
         if record is None:
             if self._half and "NVRM: fallen off the bus" in line and line.lstrip().startswith("NVRM:"):
                 return self._finish(self._lost(line.strip()), None)

@@ -17,9 +17,9 @@ _NVME_GONE: Final = re.compile(
 )
 _DISK: Final = re.compile(r"(?:dev|device|block device|on dev) \(?(?P<name>(?:nvme|sd|vd|md|dm-)[\w-]+)")
 _NFS: Final = re.compile(r"nfs: server (?P<server>\S+) (?P<what>not responding|OK|timed out)")
-_LUSTRE_LOST: Final = re.compile(r"(?P<target>[\w.-]+-(?:OST|MDT)[0-9a-f]{4})[\w-]*: Connection to .*? was lost")
-_LUSTRE_BACK: Final = re.compile(r"(?P<target>[\w.-]+-(?:OST|MDT)[0-9a-f]{4})[\w-]*: Connection restored")
-_LUSTRE_EVICTED: Final = re.compile(r"(?P<target>[\w.-]+-(?:OST|MDT)[0-9a-f]{4})[\w-]*: This client was evicted")
+_LUSTRE_LOST: Final = re.compile(r"(?P<target>[\w.-]{1,40}-(?:OST|MDT)[0-9a-f]{4})[\w-]{0,60}: Connection to .*? was lost")
+_LUSTRE_BACK: Final = re.compile(r"(?P<target>[\w.-]{1,40}-(?:OST|MDT)[0-9a-f]{4})[\w-]{0,60}: Connection restored")
+_LUSTRE_EVICTED: Final = re.compile(r"(?P<target>[\w.-]{1,40}-(?:OST|MDT)[0-9a-f]{4})[\w-]{0,60}: This client was evicted")
 _CEPH: Final = re.compile(
     r"(?:libceph|ceph): (?P<server>(?:mds|osd|mon)\d+).*?"
     r"(?P<what>hung|down|socket closed|recover|came back|session (?:lost|established))"
