@@ -100,6 +100,11 @@ class SlurmCluster:
         nobody = ["runuser", "-u", "nobody", "--"]
         self._run("slurmrestd", *nobody, "env", f"SLURM_CONF={folder}/slurm.conf", "SLURM_JWT=daemon", "slurmrestd", "-a", "rest_auth/jwt",
                   "-s", "openapi/v0.0.38", f"127.0.0.1:{self._rest_port}")  # fmt: skip
+        self._until(self._rest_listens, "slurmrestd")
+
+    def _rest_listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._rest_port)) == 0
 
     def begin_node(self, node: str) -> None:
         self._run(node, "slurmd", "-D", "-N", node)

@@ -1,0 +1,149 @@
+"""Kubernetes: every request fits the published shapes; conflicts, broken watches, budgets, bad tokens and unknown kinds are borne."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp.test_utils import TestServer
+from kube_fake import SHAPES, TOKEN, Kube, wrong
+
+from alerts.bodies import Data, Replace
+from alerts.schedulers.kubernetes import KubernetesScheduler
+from alerts.schedulers.port import SchedulerError
+from outrider.config.targets import KubernetesTarget
+
+NODES = ["n1", "n2", "n3", "n9"]
+
+
+def order(fence: int = 5, **more: object) -> Data:
+    return Data(fence=fence, incident="i1", fault="node.lost", explanation="n2 is silent", **more)
+
+
+RESTART = order(job="j1", attempt=1, replace=(Replace(slot=1, from_="n2", to="n9"),))
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Callable]:
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    opened = []
+
+    async def make(kind: str = "JobSet") -> tuple[Kube, KubernetesScheduler]:
+        kube = Kube(kind, NODES, ["n1", "n2", "n3"])
+        server = TestServer(kube.application())
+        await server.start_server()
+        scheduler = KubernetesScheduler(KubernetesTarget(name="k", url=str(server.make_url("")), token_file=str(token)))
+        await scheduler.open()
+        opened.extend([scheduler.close, server.close])
+        return kube, scheduler
+
+    yield make
+    for close in opened:
+        await close()
+
+
+@pytest.fixture
+async def both(start) -> tuple[Kube, KubernetesScheduler]:
+    return await start()
+
+
+async def test_quarantined_node_has_cordon_taint_annotations_and_condition_and_loses_them_on_release(both) -> None:
+    kube, scheduler = both
+    other = {"key": "site/own", "effect": "NoSchedule"}
+    kube.nodes["n2"]["spec"]["taints"] = [other]
+    await scheduler.quarantine(order(node="n2"))
+    node = kube.nodes["n2"]
+    assert node["spec"]["unschedulable"] is True
+    assert node["spec"]["taints"] == [other, {"key": "outrider.dev/quarantined", "value": "node.lost", "effect": "NoSchedule"}]
+    assert node["metadata"]["annotations"]["outrider.dev/fence"] == "5"
+    (condition,) = [one for one in node["status"]["conditions"] if one["type"] == "OutriderHealthy"]
+    assert (condition["status"], condition["reason"]) == ("False", "NodeLost")
+    await scheduler.release(order(6, node="n2"))
+    node = kube.nodes["n2"]
+    assert node["spec"] == {"taints": [other]}
+    assert node["metadata"]["annotations"] == {}
+    assert kube.refused == []
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "TrainJob", "VolcanoJob"])
+async def test_every_kind_of_job_comes_back_with_the_same_indexes_off_the_lost_node(start, kind: str) -> None:
+    kube, scheduler = await start(kind)
+    before = {pod["metadata"]["uid"] for pod in kube.pods.values()}
+    await scheduler.quarantine(order(node="n2"))
+    assert (await scheduler.restart(RESTART)).status == "done"
+    assert not before & {pod["metadata"]["uid"] for pod in kube.pods.values()}
+    assert kube.placed() == ["n1", "n9", "n3"]
+    assert (await scheduler.restart(RESTART)).status == "already"
+    assert kube.refused == []
+    assert (len(kube.commands) == 1) == (kind == "VolcanoJob")
+
+
+async def test_bare_pods_are_not_ended_for_nobody_would_bring_them_back(start) -> None:
+    kube, scheduler = await start("Pod")
+    with pytest.raises(SchedulerError) as caught:
+        await scheduler.restart(RESTART)
+    assert (caught.value.code, caught.value.again) == ("not_supported", False)
+    assert len(kube.pods) == 3
+
+
+async def test_pods_are_evicted_and_only_those_of_the_lost_node_are_deleted_by_force(both) -> None:
+    kube, scheduler = both
+    await scheduler.restart(RESTART)
+    deleted = [body for method, path, body in kube.requests if method == "DELETE"]
+    assert [body["gracePeriodSeconds"] for body in deleted] == [0]
+    assert sum(path.endswith("/eviction") for _, path, _ in kube.requests) == 2
+
+
+async def test_another_writer_in_between_is_borne(both) -> None:
+    kube, scheduler = both
+    kube.conflicts = 3
+    assert (await scheduler.quarantine(order(node="n2"))).status == "done"
+    kube.conflicts = 3
+    assert (await scheduler.restart(RESTART)).status == "done"
+
+
+async def test_object_that_changes_without_end_is_tried_again_later(both) -> None:
+    kube, scheduler = both
+    kube.conflicts = 1000
+    with pytest.raises(SchedulerError) as caught:
+        await scheduler.quarantine(order(node="n2"))
+    assert (caught.value.code, caught.value.again) == ("busy", True)
+
+
+async def test_crash_between_mark_and_end_is_finished_and_new_pods_are_left_alone(both) -> None:
+    kube, scheduler = both
+    kube.budget_refusals = 1
+    with pytest.raises(SchedulerError) as caught:
+        await scheduler.restart(RESTART)
+    assert (caught.value.code, caught.value.again) == ("busy", True)
+    born = {pod["metadata"]["uid"] for pod in kube.pods.values() if pod["metadata"]["uid"] not in ("pod-1", "pod-2", "pod-3")}
+    assert born, "some of the old attempt were ended already"
+    assert (await scheduler.restart(RESTART)).status == "done"
+    assert born <= {pod["metadata"]["uid"] for pod in kube.pods.values()}
+
+
+@pytest.mark.parametrize("ending", ["410", "410 event", "half a line", ""])
+async def test_watch_that_breaks_is_begun_anew(start, ending: str) -> None:
+    kube, scheduler = await start()
+    kube.watch_ends = [ending] * 3
+    gone = await scheduler._api.until_gone("/api/v1/namespaces/default/pods", {"pod-1"}, 0.3)
+    assert gone == {"pod-1"}, "it is still there, and the wait ended"
+    kube._remove("j1-0-1")
+    assert await scheduler._api.until_gone("/api/v1/namespaces/default/pods", {"pod-1"}, 5.0) == set()
+
+
+async def test_wrong_token_is_said_and_the_token_is_read_anew(both, tmp_path: Path) -> None:
+    kube, scheduler = both
+    kube.token = "rotated"
+    with pytest.raises(SchedulerError) as caught:
+        await scheduler.nodes()
+    assert (caught.value.code, caught.value.again) == ("unauthorised", True)
+    (tmp_path / "token").write_text("rotated")
+    assert set(await scheduler.nodes()) == set(NODES)
+
+
+def test_the_shapes_refuse_what_the_server_would_refuse() -> None:
+    assert wrong(SHAPES["eviction"], {"apiVersion": "policy/v1", "kind": "Eviction"}) == ".metadata: Required value"
+    assert wrong(SHAPES["node"], {"spec": {"unscheduleable": True}}) == "unknown field .spec.unscheduleable"
+    assert wrong(SHAPES["node"], {"spec": {"taints": [{"key": "a", "effect": 1}]}}) == ".spec.taints[].effect: must be str"
