@@ -218,7 +218,7 @@ class Engine:
             return
         if state.newest and state.steps_seen == 1 and state.attempt > 1:
             self._view_due = now  # the council waits for the first step of a new attempt
-        if self.silence.cases:
+        if self.silence.cases and (state.newest or signal.node in self.silence.cases):
             self.silence.moved([node for node in self.silence.cases if node in state.node_ranks], now)
 
     def _maintenance(self, signal: Signal, now: float) -> None:

@@ -28,6 +28,8 @@ COMPLAINT_LEAD_SECONDS = 3.0
 PROBE_ANSWER_SECONDS = 3.0
 #: A verdict that could be part of something larger waits this long after the node became late.
 HOLD_SECONDS = 2.0
+#: A suspect whose job goes on is looked at so often, not at every step.
+LOOK_SECONDS = 0.5
 #: Rounds of probes at the short interval; later ones come at four times of it.
 FAST_ROUNDS = 5
 #: The look at which a job's proof of life is over comes this much after its end, so that it is not missed by a rounding.
@@ -54,6 +56,7 @@ class Case:
     #: The newest sign of life: the silence is judged from here. `alive`: its jobs go on.
     base: float = 0.0
     alive: bool = False
+    looked: float = 0.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -138,7 +141,8 @@ class SilenceRule:
         """A job made progress: judge the silent ones among its nodes anew."""
         if self.cases:
             for node in nodes:
-                if (case := self.cases.get(node)) is not None:
+                # Whoever is known to live needs no look at every step.
+                if (case := self.cases.get(node)) is not None and (not case.alive or now >= case.looked + LOOK_SECONDS):
                     self.judge(case, now)
 
     # --- time ---
@@ -192,6 +196,7 @@ class SilenceRule:
 
     def judge(self, case: Case, now: float) -> None:
         """Looks at everything known of a silent node and votes accordingly."""
+        case.looked = now
         self._ask(case, now)
         self._set_due(case, now)
         found = self._look(case, now)
