@@ -166,6 +166,8 @@ _PROCESS: Final[Gates] = (
     gate(
         "corrupted ", rule("segfault", "corrupted ", r"(?:malloc\(\)|free\(\)|double free|corrupted size|corrupted double-linked)")
     ),
+    # The kernel's words without the kernel's prefix: a collector or a person copied them.
+    gate("Killed process", rule("host_oom", "ut of memory", r"[Oo]ut of memory: Killed process (?P<pid>\d{1,9})")),
     gate("Killed", rule("killed", "Killed", r"(?:^|[\s:\]])Killed(?:\s*$|\s+(?:python|torchrun|\S{0,40}train))")),
     gate("bad_alloc", rule("host_oom", "std::bad_alloc")),
     gate("annot allocate memory", rule("host_oom", "annot allocate memory")),

@@ -124,7 +124,7 @@ _SIGNALS: Final[Gates] = (
             rule(
                 "signal_received",
                 word,
-                r"(?i:received|caught|got|handling|trapped|on)\s+(?:signal:? )?(?:\d{1,2} ?\(?)?(?P<signal>SIG(?:TERM|INT|"
+                r"(?i:received|caught|got)\s+(?:signal:? )?(?:\d{1,2} ?\(?)?(?P<signal>SIG(?:TERM|INT|"
                 r"USR1|USR2|HUP|CONT|XCPU))|(?P<signal2>SIG(?:TERM|INT|USR1|USR2|HUP)) (?:signal )?(?:was )?(?:received|caught)",
                 fix=lambda data: {"signal": data.get("signal") or data.get("signal2")},
             ),

@@ -166,6 +166,16 @@ def place(one: Told, episode: Episode, story: Story, context: Context) -> dict[s
     if rank is None and record.pid is not None:
         twins = [other for other in episode.told if other.record.pid == record.pid and other.record.rank is not None]
         rank = twins[0].record.rank if twins else None
+        local = next(
+            (
+                other.record.local_rank
+                for other in episode.told
+                if other.record.pid == record.pid and other.record.local_rank is not None
+            ),
+            None,
+        )
+        if rank is None and node is not None and local is not None:
+            rank = context.rank_at(node, local)
     if rank is None and node is not None and record.local_rank is not None:
         rank, gpu = context.rank_at(node, record.local_rank), record.local_rank if gpu is None else gpu
     if rank is None and node is not None and gpu is not None:

@@ -5,6 +5,7 @@ it; does
 a rank name a cause; did a collective wait for an odd rank; did the transport break. Numbers (loss, NaN) are judged beside it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -22,6 +23,10 @@ from detectors.inspect.train_log.plan import is_before, judge_plan
 from detectors.inspect.train_log.story import PLANS, Episode, Story, Told, read_story
 from outrider.catalogue import RESPONSES
 
+#: Culprits that are parts of machines: what they break is explained by them, whatever else was going on.
+_PARTS: Final = frozenset({"gpu", "node", "link", "nic", "switch"})
+#: A process that the kernel names.
+_PID: Final = re.compile(r"(?:Killed process |task \S{1,40}?:|pid=)(\d{1,9})")
 #: A cause on the node that others complain about may be printed so much later than their complaints.
 LATE_SECONDS: Final = 120.0
 _WAITS: Final = frozenset(
@@ -37,28 +42,38 @@ def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
     story = read_story(sources)
     numeric = judge_numbers(story, context)
     kernel = kernel_findings(story, context)
+    loud = [one for one in kernel if one.height >= RESPONSES.index("page")]
+    hardware = [one for one in loud if one.culprit in _PARTS]
+    host = [one for one in loud if one not in hardware]
+    explained: list[Episode] = []
     found: list[Finding] = []
     for episode in story.episodes:
-        one = _judge_episode(episode, story, context, kernel)
-        if one is not None:
+        trouble = [one for one in episode.told if _is_trouble(one)]
+        if hardware and not _went_on(episode):
+            explained.append(episode)
+        elif (one := _judge_episode(episode, trouble, story, context, host)) is not None:
             found.append(one)
+    found += [_with_victims(one, explained, story, context) for one in hardware]
     if not story.episodes:
-        found += kernel
+        found += [one for one in kernel if one not in hardware]
     return _one_story(_joined(_without_echo(found, numeric) + numeric))
 
 
-def _judge_episode(episode: Episode, story: Story, context: Context, kernel: list[Finding]) -> Finding | None:
-    trouble = [one for one in episode.told if _is_trouble(one)]
+def _went_on(episode: Episode) -> bool:
+    """The job stepped on after the trouble, in the same attempt."""
+    return episode.recovered and not episode.restarted
+
+
+def _judge_episode(episode: Episode, trouble: list[Told], story: Story, context: Context, host: list[Finding]) -> Finding | None:
     causes = [one for one in trouble if tier(one) > 0]
     if planned := judge_plan(episode, causes, trouble, story, context):
         return planned
-    if not trouble and not kernel:
+    if not trouble:
         return None
-    hardware = [one for one in kernel if one.height >= 2]
-    if hardware and not (episode.recovered and not episode.restarted):
-        return _with_victims(max(hardware, key=lambda one: one.height), trouble, context)
-    if episode.recovered and not episode.restarted:
+    if _went_on(episode):
         return _survived(episode, trouble, story, context)
+    if host:
+        return _with_victims(max(host, key=lambda one: one.height), [episode], story, context)
     return _judge_failure(episode, trouble, causes, story, context)
 
 
@@ -133,19 +148,42 @@ def _is_blamed(cause: Told, first: Told, episode: Episode, story: Story, context
     return bool(said) and sum(one.remote == where for one in said) * 2 > len(said)
 
 
-def _with_victims(broken: Finding, trouble: list[Told], context: Context) -> Finding:
-    """What the kernel says is broken explains what the ranks print."""
+def _with_victims(broken: Finding, episodes: list[Episode], story: Story, context: Context) -> Finding:
+    """What the kernel says is broken explains what the ranks print; they may know which rank it hit."""
+    if not episodes:
+        return broken
     subject = dict(broken.subject)
     if context.job_name:
         subject.setdefault("job", context.job_name)
-    lines = broken.evidence + tuple(one.evidence() for one in trouble[:6])
+    trouble = [one for episode in episodes for one in episode.told if _is_trouble(one)]
+    if "rank" not in subject and (rank := _rank_hit(broken, episodes, story, context)) is not None:
+        subject |= {key: value for key, value in context.rank_subject(rank).items() if key not in subject}
     return replace(
         broken,
         subject=subject,
-        evidence=lines,
+        evidence=broken.evidence + tuple(one.evidence() for one in trouble[:6]),
         layers=tuple(dict.fromkeys((*broken.layers, "application"))),
         explanation=f"{broken.explanation} What the ranks print follows from it.",
     )
+
+
+def _rank_hit(broken: Finding, episodes: list[Episode], story: Story, context: Context) -> int | None:
+    """The rank on the broken node that the others wait for, or whose process the kernel names."""
+    node = broken.subject.get("node")
+    pids = {int(pid) for line in broken.evidence for pid in _PID.findall(line.text)}
+    for episode in episodes:
+        for one in episode.told:
+            if one.record.pid in pids and one.what == "elastic_exit":
+                where = place(one, episode, story, context)
+                rank = where.get("rank")
+                if rank is None and one.record.local_rank is not None:
+                    rank = context.rank_at(node, one.record.local_rank)
+                if isinstance(rank, int):
+                    return rank
+        hang = judge_hang(episode, story, context)
+        if hang is not None and node is not None and hang.subject.get("node") == node and isinstance(hang.subject.get("rank"), int):
+            return int(hang.subject["rank"])
+    return None
 
 
 def _stall(episode: Episode, story: Story, context: Context) -> Finding | None:
