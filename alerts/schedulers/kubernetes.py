@@ -1,4 +1,4 @@
-"""Kubernetes: cordon with taint, annotations, condition; the job's pods evicted, so that each completion index comes back elsewhere.
+"""Kubernetes: cordon, taint, annotations, condition; the job's pods evicted, so that each completion index comes back elsewhere.
 
 Job kinds by discovery: JobSet, Kubeflow Trainer, Volcano, plain Jobs; Kueue only admits and needs nothing of us.
 

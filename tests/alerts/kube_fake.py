@@ -1,4 +1,4 @@
-"""A small API server: nodes, pods, jobs and their owners, with versions, watches, evictions, and a controller that brings indexes back.
+"""A small API server: nodes, pods, jobs and their owners, versions, watches, evictions, and a controller that brings indexes back.
 
 Every body is checked against the shapes of the published API (Kubernetes API reference: Node, Taint, NodeCondition, Eviction,
 DeleteOptions; Volcano's Command): an unknown field, a missing one or a wrong type is a 422, as strict field validation has it.
@@ -12,7 +12,7 @@ from aiohttp import web
 
 TOKEN = "kube-token"
 
-#: Shape: type, or dict of fields, or [shape]; a name that ends in `!` is required, `*` takes any name, None means that null is allowed.
+#: Shape: type, or dict of fields, or [shape]; `!` marks what is required, `*` takes any name, None: null is allowed.
 ANNOTATIONS = {"*": (str, None)}
 TAINT = {"key!": str, "value": str, "effect!": str, "timeAdded": str}
 CONDITION = {"type!": str, "status!": str, "reason": str, "message": str, "lastHeartbeatTime": str, "lastTransitionTime": str}
@@ -30,7 +30,8 @@ SHAPES: dict[str, Any] = {
 }  # fmt: skip
 #: Kind -> API version, plural.
 KINDS = {
-    "Job": ("batch/v1", "jobs"), "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobsets"), "TrainJob": ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
+    "Job": ("batch/v1", "jobs"), "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobsets"),
+    "TrainJob": ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
     "VolcanoJob": ("batch.volcano.sh/v1alpha1", "jobs"),
 }  # fmt: skip
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -130,7 +131,8 @@ class Kube:
         self.clock += 1
         name = f"{self.job}-{slot}-{self.clock}" if self.kind != "VolcanoJob" else f"{self.job}-{slot}"
         meta = {
-            "name": name, "namespace": "default", "uid": f"pod-{self.clock}", "creationTimestamp": f"2026-01-01T00:{self.clock // 60:02d}:{self.clock % 60:02d}Z",
+            "name": name, "namespace": "default", "uid": f"pod-{self.clock}",
+            "creationTimestamp": f"2026-01-01T00:{self.clock // 60:02d}:{self.clock % 60:02d}Z",
             "labels": {"outrider.dev/job": self.job, "batch.kubernetes.io/job-completion-index": str(slot)},
         }  # fmt: skip
         if self._owner:

@@ -1,4 +1,4 @@
-"""A real Slurm of four virtual nodes on this machine: munged, slurmctld, slurmrestd and one slurmd a node, all ended by their pid."""
+"""A real Slurm of four virtual nodes on this machine: munged, slurmctld, slurmrestd, one slurmd a node, all ended by their pid."""
 
 import contextlib
 import os
@@ -91,14 +91,16 @@ class SlurmCluster:
             (self.folder / name).chmod(0o600)
         folder = self.folder
         self._run("munged", "munged", "-F", "--force", f"--socket={folder}/munge.sock", f"--key-file={folder}/munge.key",
-                  f"--pid-file={folder}/run/munged.pid", f"--log-file={folder}/log/munged.log", f"--seed-file={folder}/run/munged.seed")  # fmt: skip
+                  f"--pid-file={folder}/run/munged.pid", f"--log-file={folder}/log/munged.log",
+                  f"--seed-file={folder}/run/munged.seed")  # fmt: skip
         self._until(lambda: (folder / "munge.sock").exists(), "munged")
         self._run("slurmctld", "slurmctld", "-D", "-c")
         for number in range(4):
             self.begin_node(f"gpu{number}")
         self._until(lambda: self.state("gpu0").startswith("IDLE") and self.state("gpu3").startswith("IDLE"), "idle nodes")
         nobody = ["runuser", "-u", "nobody", "--"]
-        self._run("slurmrestd", *nobody, "env", f"SLURM_CONF={folder}/slurm.conf", "SLURM_JWT=daemon", "slurmrestd", "-a", "rest_auth/jwt",
+        self._run("slurmrestd", *nobody, "env", f"SLURM_CONF={folder}/slurm.conf", "SLURM_JWT=daemon", "slurmrestd", "-a",
+                  "rest_auth/jwt",
                   "-s", "openapi/v0.0.38", f"127.0.0.1:{self._rest_port}")  # fmt: skip
         self._until(self._rest_listens, "slurmrestd")
 

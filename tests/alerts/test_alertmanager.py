@@ -1,4 +1,4 @@
-"""Incidents in a real Alertmanager: posted, updated, resolved; one notification for one cause; larger causes silence smaller ones."""
+"""Incidents in a real Alertmanager: posted, updated, resolved; one notice for one cause; larger causes silence smaller ones."""
 
 import asyncio
 import shutil
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.real
 def picture(incident: str = "i1", fault: str = "node.lost", state: str = "confirmed", **more: Any) -> dict[str, Any]:
     return {
         "incident": incident, "state": state, "fault": fault, "culprit": "node", "subject": {"node": "n2"}, "response": "restart",
-        "repair": "investigate", "votes": {"w1": "faulty", "w2": "faulty"}, "explanation": "silent for 35 s", "opened": "2026-01-01T00:00:00Z",
+        "repair": "investigate", "votes": {"w1": "faulty", "w2": "faulty"}, "explanation": "silent for 35 s",
+        "opened": "2026-01-01T00:00:00Z",
         "evidence": [{"t": 1.0, "kind": "probe", "subject": {}, "effect": "confirm", "text": "no answer; password=hunter2"}],
         "times": {}, "extra": {},
     } | more  # fmt: skip

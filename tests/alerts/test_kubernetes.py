@@ -1,4 +1,4 @@
-"""Kubernetes: every request fits the published shapes; conflicts, broken watches, budgets, bad tokens and unknown kinds are borne."""
+"""Kubernetes: every request fits the published shapes; conflicts, broken watches, budgets and bad tokens are borne."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What people see and do: the page, redaction, notices, outbox, test, export, the would-have report, schema and receiver example."""
+"""What people see and do: page, redaction, notices, outbox, test, export, the would-have report, schema and receiver example."""
 
 import importlib.util
 import json
@@ -46,7 +46,7 @@ REFUSED = {
         ("Authorization: Bearer abcdefgh12345", "Authorization: Bearer [redacted]"),
         ("https://user:pw@host/x", "https://[redacted]@host/x"),
         ("AKIAABCDEFGHIJKLMNOP", "[redacted]"),
-        ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus", "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus"),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, off the bus", "NVRM: Xid (PCI:0000:3b:00): 79, off the bus"),
         ("host n2.corp.example.com", "host [host]"),
     ],
 )  # fmt: skip

@@ -56,8 +56,8 @@ class FakeSlurm:
     def __init__(self, folder: Path) -> None:
         self.states = {name: {"IDLE"} if name == "n9" else {"ALLOCATED"} for name in NODES}
         self.reasons = dict.fromkeys(NODES, "")
-        self.one = SlurmJob(job_id=7, name="j1", states=frozenset({"RUNNING"}), nodes=NODES[:3], restarts=0, comment="", partition="train",
-                            tasks_per_node=1, tasks=3, held=False)  # fmt: skip
+        self.one = SlurmJob(job_id=7, name="j1", states=frozenset({"RUNNING"}), nodes=NODES[:3], restarts=0, comment="",
+                            partition="train",                             tasks_per_node=1, tasks=3, held=False)  # fmt: skip
         self.asked: tuple[str, ...] = ()
         self.folder, self.broken = folder, False
 
@@ -125,7 +125,8 @@ class Hosts:
 
     def __init__(self, folder: Path) -> None:
         self.log, self.flag = folder / "log", folder / "broken"
-        script = f"import sys, pathlib; log = pathlib.Path({str(self.log)!r}).open('a'); print(*sys.argv[1:], file=log); sys.exit(pathlib.Path({str(self.flag)!r}).exists())"
+        write = f"print(*sys.argv[1:], file=pathlib.Path({str(self.log)!r}).open('a'))"
+        script = f"import sys, pathlib; {write}; sys.exit(pathlib.Path({str(self.flag)!r}).exists())"
         command = (sys.executable, "-c", script)
         self.target = HostsTarget(
             name="hosts", state_dir=str(folder / "state"), jobs={"j1": NODES[:3]}, stop=(*command, "stop", "{node}"),
@@ -265,7 +266,8 @@ async def test_scheduler_that_fails_is_tried_again_and_finishes_then(stage: Stag
 
 @pytest.mark.parametrize(
     ("script", "outcome", "code"),
-    [("sys.exit(0)", "accepted", "done"), ("print('gpu 3 is slow'); sys.exit(3)", "refused", "spare_unfit"), ("import time; time.sleep(9)", "refused", "spare_unfit")],
+    [("sys.exit(0)", "accepted", "done"), ("print('gpu 3 is slow'); sys.exit(3)", "refused", "spare_unfit"),
+     ("import time; time.sleep(9)", "refused", "spare_unfit")],
     ids=["fit", "unfit", "hangs"],
 )  # fmt: skip
 async def test_spare_is_checked_before_it_is_used(tmp_path: Path, script: str, outcome: str, code: str) -> None:
@@ -359,7 +361,8 @@ def test_answers_of_old_and_new_slurm_read_the_same() -> None:
         "priority": {"set": True, "number": 0},
     }
     (line,) = read_lines(
-        "JobId=7 JobName=j Priority=0 JobState=PENDING Restarts=1 NodeList=(null) NTasksPerN:B:S:C=0:0:*:* Comment=outrider fence=3 x"
+        "JobId=7 JobName=j Priority=0 JobState=PENDING Restarts=1 NodeList=(null)"
+        " NTasksPerN:B:S:C=0:0:*:* Comment=outrider fence=3 x"
     )
     assert read_job(old_job) == read_job(new_job)
     assert replace(read_job(line), comment="") == read_job(old_job)
