@@ -49,12 +49,13 @@ def inspect(
 
         context = replace(context, overrides=load_catalogue_section(config))
     groups = _by_kind(_open_all(files), kind)
-    found: list[Finding] = []
+    by_kind: dict[str, list[Finding]] = {}
     with _progress(groups) as told:
         for name, sources in groups.items():
             for source in sources:
                 source.on_progress(told)
-            found += judge_of(name)(sources, context)
+            by_kind[name] = judge_of(name)(sources, context)
+    found = _joined(by_kind)
     status = int(any(one.height >= RESPONSES.index("page") for one in found))
     shown = strongest_first(one for one in found if show_all or one.response != "ignore")
     if as_json:
@@ -65,6 +66,15 @@ def inspect(
 
         print_answer(shown, sources=sum(map(len, groups.values())), kinds=list(groups))
     return status
+
+
+def _joined(by_kind: dict[str, list[Finding]]) -> list[Finding]:
+    """Findings of one kind stand as they are; those of several kinds of files may tell of one incident."""
+    if len(by_kind) < 2:
+        return [one for found in by_kind.values() for one in found]
+    from detectors.inspect.story import join
+
+    return join(by_kind)
 
 
 def _open_all(files: tuple[Path, ...]) -> list[tuple[Source, bool]]:
