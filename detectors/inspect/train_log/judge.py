@@ -45,13 +45,15 @@ def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
     loud = [one for one in kernel if one.height >= RESPONSES.index("page")]
     hardware = [one for one in loud if one.culprit in _PARTS]
     host = [one for one in loud if one not in hardware]
+    # A fault of the program that the kernel saw needs nobody by itself; where it ended the job it does.
+    quiet = [replace(one, response="page") for one in kernel if one.response == "watch" and one.fault == "job.app_error"]
     explained: list[Episode] = []
     found: list[Finding] = []
     for episode in story.episodes:
         trouble = [one for one in episode.told if _is_trouble(one)]
         if hardware and not _went_on(episode):
             explained.append(episode)
-        elif (one := _judge_episode(episode, trouble, story, context, host)) is not None:
+        elif (one := _judge_episode(episode, trouble, story, context, host or quiet)) is not None:
             found.append(one)
     found += [_with_victims(one, explained, story, context) for one in hardware]
     if not story.episodes:
@@ -67,7 +69,8 @@ def _went_on(episode: Episode) -> bool:
 def _judge_episode(episode: Episode, trouble: list[Told], story: Story, context: Context, host: list[Finding]) -> Finding | None:
     causes = [one for one in trouble if tier(one) > 0]
     if planned := judge_plan(episode, causes, trouble, story, context):
-        return planned
+        unsaved = [one for one in causes if _is_unsaved(one)]
+        return judge_cause(first_cause(unsaved), episode, story, context) if unsaved else planned
     if not trouble:
         return None
     if _went_on(episode):
@@ -75,6 +78,12 @@ def _judge_episode(episode: Episode, trouble: list[Told], story: Story, context:
     if host:
         return _with_victims(max(host, key=lambda one: one.height), [episode], story, context)
     return _judge_failure(episode, trouble, causes, story, context)
+
+
+def _is_unsaved(one: Told) -> bool:
+    """A snapshot that could not be written: an order to stop excuses much, but not the loss of the last state."""
+    full = any(word in str(one.data.get("errno")) for word in ("space left", "quota"))
+    return one.what == "checkpoint_failed" or (one.what in ("storage_error", "exception") and full)
 
 
 def _is_trouble(one: Told) -> bool:

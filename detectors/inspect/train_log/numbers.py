@@ -28,12 +28,12 @@ EQUAL_LINES: Final = {1: 200, 2: 100, 3: 40, 4: 10, 5: 5}
 EQUAL_LINES_FINE: Final = 4
 #: Skipped steps in a row that dynamic loss scaling does not explain: from 2^32 down to 1 is 32 halvings, a start uses a dozen.
 SKIPS_MAX: Final = 24
-#: Step time: this many times the median before it counts as slower.
-SLOWER_RATIO: Final = 1.2
 #: The median of the window is taken anew after so many lines: it moves slowly, and costs more than the rest of a line.
 CALM_LINES: Final = 8
 #: Below this multiple of that median (it may have sunk since) no loss is looked at more closely.
 CALM_RATIO: Final = 1.15
+#: Attempts whose first bad step is remembered, and printers that are told apart.
+ATTEMPTS_MAX: Final = 1000
 SERIES_MAX: Final = 20_000
 
 
@@ -66,6 +66,8 @@ class Series:
     bad_run: int = 0
     bad_run_longest: int = 0
     missing_first: Mark | None = None
+    began: list[int] = field(default_factory=list)  # the first bad step of each attempt
+    bad_here: bool = False  # this attempt had a bad step already
     first_bad: Mark | None = None
     bad_reasons: Counter[str] = field(default_factory=Counter)
     skip_run: int = 0
@@ -111,7 +113,7 @@ class Numbers:
         """The job loaded a snapshot, started afresh, or began another attempt."""
         for one in self.series.values():
             one.after_resume = what
-            one.equal_run, one.high_run = 1, 0
+            one.equal_run, one.high_run, one.bad_here = 1, 0, False
 
     def split_times(self) -> None:
         """Trouble began: what was measured so far is the time before it."""
@@ -152,6 +154,7 @@ class Numbers:
             and not one.after_resume
         ):
             one.after_resume = "step went back"
+            one.bad_here = False
         one.lines += 1
         one.total = data.get("total", one.total)
         if "step_s" in data:
@@ -192,6 +195,9 @@ def _finite(one: Series, data: dict[str, Any], mark: Mark) -> None:
         one.skip_run = 0
     if reasons:
         one.bad += 1
+        if not one.bad_here and mark.step is not None and len(one.began) < ATTEMPTS_MAX:
+            one.began.append(mark.step)
+        one.bad_here = True
         one.bad_run += 1
         one.bad_run_longest = max(one.bad_run_longest, one.bad_run)
         one.first_bad = one.first_bad or mark

@@ -1,5 +1,6 @@
 """Findings about numbers: NaN and who made it, a loss that jumps or stands still, a resume that is none."""
 
+from collections import Counter
 from statistics import median
 from typing import Any, Final
 
@@ -75,6 +76,20 @@ def _nan(story: Story, context: Context) -> list[Finding]:
                 state="resolved",
             )
         ]
+    if again := _bad_again(bad):
+        return [
+            finding(
+                "job.loss_nan",
+                _job(context),
+                f"The numbers are not finite at step {again} in one attempt after the other ({reasons}): the same step, so "
+                f"its data or the program, no device.",
+                evidence=_unique(evidence),
+                culprit="data",
+                response="page",
+                repair="fix_data",
+                next_steps=("Look at the batch of that step, or skip it.", *POISONED[:2]),
+            )
+        ]
     return [
         finding(
             "job.loss_nan",
@@ -87,6 +102,14 @@ def _nan(story: Story, context: Context) -> list[Finding]:
             next_steps=POISONED,
         )
     ]
+
+
+def _bad_again(bad: dict[int | None, Series]) -> int | None:
+    """The step at which two attempts turned bad, if there is one."""
+    steps = Counter(step for one in bad.values() for step in one.began)
+    return next(
+        (step for step, count in steps.items() if count > 1 and any(one.began.count(step) > 1 for one in bad.values())), None
+    )
 
 
 def _turned_zero(one: Series) -> bool:
