@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import sys
+import traceback
 from typing import Any
 
 from drills.cluster import launcher
@@ -31,8 +32,8 @@ def _spawn(spec: dict[str, Any]) -> int:
         die_with_parent(nursery)
         os.setsid()
         code = launcher.run(launcher.LauncherSpec(**spec))
-    except KeyboardInterrupt:
-        code = 130
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(code)
 

@@ -105,8 +105,8 @@ class Scheduler:
                     self.note("launcher", node=node.node)
                 else:
                     self._hear(node, message)
-        except (ConnectionError, ValueError, KeyError, asyncio.CancelledError):
-            pass
+        except (ConnectionError, ValueError, KeyError) as error:
+            self.note("launcher_error", node=node.node if node else None, reason=repr(error))
         finally:
             if node is not None and node.writer is writer:
                 node.writer = None
