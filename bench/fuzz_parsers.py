@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the parsers, by hand: `python bench/fuzz_parsers.py -max_total_time=600`.
 
 Needs the package atheris (in an environment of its own: it has wheels for few interpreters) beside this project. Stops at the first
-crash, at a line that takes more than a second, and when memory grows over 512 MB (`-rss_limit_mb`, `-timeout` change that).
+crash, at an input that takes more than ten seconds, and when memory grows over 512 MB (`-rss_limit_mb`, `-timeout` change that).
 """
 
 import sys
@@ -52,5 +52,5 @@ def one_input(data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    atheris.Setup([sys.argv[0], "-timeout=1", "-rss_limit_mb=512", "-max_len=4096", *sys.argv[1:]], one_input)
+    atheris.Setup([sys.argv[0], "-timeout=10", "-rss_limit_mb=512", "-max_len=4096", *sys.argv[1:]], one_input)
     atheris.Fuzz()

@@ -38,7 +38,7 @@ class _Machine:
         if event == "boot" and (self.events.events or self.told):
             self.events.begin_boot()
         elif event == "gpu_identity":
-            self.events.seen_after_boot.add(str(signal.pci))
+            self.events.greet(str(signal.pci), str(signal.uuid))
         key = f"{signal.kind} {signal.data.get('event')} {signal.pci or signal.nic or signal.server}"
         seen = self.counts.get(key, 0)
         if len(self.counts) < _KEPT:

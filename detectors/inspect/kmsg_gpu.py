@@ -44,12 +44,15 @@ def soften(response: Response, context: Context) -> Response:
     return "drain" if response == "restart" and context.no_job else response
 
 
-def subject_of(node: str | None, event: XidEvent, context: Context) -> dict[str, Any]:
-    """Who an event is about: a GPU with all its identities, or a switch with its link."""
+def subject_of(node: str | None, event: XidEvent, context: Context, pci: str | None = None) -> dict[str, Any]:
+    """Who an event is about: a GPU with all its identities, or a switch with its link.
+
+    `pci`: the address where the event's own line does not name it.
+    """
     signal = event.signal
     if signal.kind == "sxid":
         return {"node": node, "switch": signal.switch, "pci": signal.pci, "link": signal.link, "job": context.job_name}
-    subject = context.gpu_subject(node=node, pci=signal.pci, uuid=signal.uuid, index=signal.gpu)
+    subject = context.gpu_subject(node=node, pci=signal.pci or pci, uuid=signal.uuid, index=signal.gpu)
     return subject | ({"link": signal.link} if signal.link is not None else {})
 
 
@@ -71,9 +74,13 @@ def _hardware(
     repair: Repair = "none" if healed else one.repair
     decisive = any(event.reading.decisive for event in one.roots)
     ordered = sorted((*one.roots, *one.verdicts, *one.followers), key=lambda event: event.order)
+    address = cause.signal.pci or next((signal.pci for signal, _ in related if signal.pci and _belongs(signal, one)), None)
+    subject = subject_of(node, cause, context, address)
+    if cause.signal.kind == "xid" and "uuid" not in subject and str(subject.get("pci")) in events.uuids:
+        subject["uuid"] = events.uuids[str(subject["pci"])]
     return finding(
         fault,
-        subject_of(node, cause, context),
+        subject,
         _explain(one, cause, lost, shared, events),
         evidence=_evidence(cause, ordered, joined),
         xids=_marks(ordered, one),
@@ -97,7 +104,8 @@ def _belongs(signal: Signal, one: XidIncident) -> bool:
     """A failed start or a PCIe error of one of the incident's GPUs, or of an unnamed one at about the same time."""
     pci = signal.pci and signal.pci.split(".")[0]
     near = abs(signal.t - one.first.t) <= 60 or abs(signal.t - one.last_t) <= 60
-    return near and (pci in one.units or (pci is None and one.fault in ("gpu.fallen_off_bus", "gpu.missing")))
+    unnamed = pci is None or None in one.units
+    return near and (pci in one.units or (unnamed and one.fault in ("gpu.fallen_off_bus", "gpu.missing")))
 
 
 def joined_lines(related: list[tuple[Signal, EvidenceLine]], events: XidEvents) -> set[int]:

@@ -61,6 +61,14 @@ class XidEvents:
     #: The boot in hand, from 0, and the GPUs that the driver greeted in it.
     boot: int = 0
     seen_after_boot: set[str] = field(default_factory=set)
+    #: Bus address -> UUID, as the driver greeted them: a lost GPU can no longer be asked who it is.
+    uuids: dict[str, str] = field(default_factory=dict)
+
+    def greet(self, pci: str, uuid: str) -> None:
+        """The driver named a GPU."""
+        if len(self.uuids) < _KEYS_MAX:
+            self.seen_after_boot.add(pci)
+            self.uuids[pci] = uuid
 
     def begin_boot(self) -> None:
         """The machine booted: what comes is another life of its GPUs."""

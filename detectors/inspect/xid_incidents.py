@@ -20,6 +20,8 @@ SAME_UNIT_SECONDS: Final = 3600.0
 BURST_SECONDS: Final = 30.0
 #: Processes of a job die within this of the fault (time-outs of a minute are usual).
 TEARDOWN_SECONDS: Final = 300.0
+#: One remapped row is nothing; so many in one spell are memory that is going.
+ROWS_MANY: Final = 3
 #: Records of one event may be printed out of order by this much.
 SLACK_SECONDS: Final = 2.0
 
@@ -86,8 +88,11 @@ class XidIncident:
 
     @property
     def response(self) -> Response:
-        """The highest that a line asks for; a contained error whose GPU must be reset never stays below `drain`."""
+        """The highest that a line asks for; many remapped rows ask for more than one."""
         asked = [event.reading.response for event in (*self.roots, *self.verdicts)]
+        rows = {event.signal.data.get("address") for event in self.roots if event.number == 63}
+        if len(rows) >= ROWS_MANY:
+            asked.append("drain")
         return max(asked, key=RESPONSES.index)
 
     @property

@@ -45,6 +45,7 @@ def _read_identity(text: str) -> Signal | None:
 _DRIVER: Final[tuple[tuple[str, str], ...]] = (
     ("RmInitAdapter failed", "gpu_init_failed"),
     ("probe routine failed", "gpu_init_failed"),
+    ("nvidia: probe of ", "gpu_init_failed"),
     ("None of the NVIDIA devices were", "gpu_init_failed"),
     ("Failed to update Rx Detect Link mask", "nvlink_detect_failed"),
     ("NVIDIA UNIX", "driver_load"),
@@ -99,7 +100,7 @@ class KernelLog:
             return parse_xid(message.removeprefix("nvidia_dev_xid: "))
         if "SXid (" in message:
             return parse_sxid(message)
-        if message.startswith(("NVRM: ", "nvidia ")):
+        if message.startswith(("NVRM: ", "nvidia ", "nvidia: ")):
             return self._read_driver(message)
         for literal, read in RULES:
             if literal in message and (signal := read(message)):

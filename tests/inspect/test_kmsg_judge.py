@@ -415,3 +415,26 @@ def test_the_site_may_say_otherwise_of_a_code(tmp_path: Path) -> None:
     section = CatalogueSection(xid={"63": CodeOverride(response="drain", repair="replace_part", why="the provider's advice")})
     (one,) = judge([Source(path)], replace(make_context(SITE), overrides=section))
     assert (one.response, one.repair) == ("drain", "replace_part")
+
+
+def test_a_lost_gpu_keeps_the_name_that_the_driver_greeted_it_with(ask) -> None:
+    text = "[9.1] NVRM: GPU at PCI:0000:b9:00: GPU-5f0c2a11-77d1-4e0c-9a55-c0de00000019\n" + xid(
+        99, "b9", 79, "GPU has fallen off the bus."
+    )
+    assert ask(text)[0].subject["uuid"] == "GPU-5f0c2a11-77d1-4e0c-9a55-c0de00000019"
+
+
+def test_a_lost_gpu_without_an_address_has_that_of_the_failed_probe(ask) -> None:
+    text = (
+        "[21.7] NVRM: fallen off the bus and is not responding to commands.\n"
+        "[21.8] nvidia: probe of 0000:b7:00.0 failed with error -1\n"
+    )
+    (one,) = ask(text)
+    assert (one.fault, one.subject["pci"]) == ("gpu.fallen_off_bus", "0000:b7:00")
+
+
+def test_many_remapped_rows_are_more_than_one(ask) -> None:
+    rows = [
+        xid(n, "b9", 63, f"Row Remapper: New row (0x{n:016x}) marked for remapping, reset gpu to activate.") for n in range(1, 5)
+    ]
+    assert ask(rows[0])[0].response == "watch" and ask("".join(rows))[0].response == "drain"
