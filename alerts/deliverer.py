@@ -164,7 +164,11 @@ class Deliverer:
     async def _fan_out(self, row: OutboxRow) -> None:
         names = self._targets(row)
         if names:
-            await self.ledger.fan_out(row.id, names)
+            # What was due stays due under its targets: it goes at once, not behind all that came meanwhile.
+            for placed in await self.ledger.fan_out(row.id, names):
+                fresh = placed.target and placed.state == "pending" and placed.id not in self._under_way
+                if fresh and len(self._tasks) <= PARALLEL and self._room(placed, time.monotonic()):
+                    self._start(placed)
         elif row.type in ("incident.confirmed", "incident.resolved", "job.snapshot.requested"):
             # Agents write snapshots, and people may use the console alone: nobody else has to be asked.
             await self._end(row, {"note": f"no target wants {row.type}"})
