@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collectors.frame.found import Found
     from outrider.config.site import Config
 
 
@@ -20,29 +21,27 @@ def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool)
 
     With --once it only looks: exit status 1 if a collector's source is there but cannot be read.
     """
+    from collectors.agent.service import Agent
+    from collectors.frame.found import find_collectors
     from collectors.frame.nursery import fork_nursery
-
-    nursery = fork_nursery()  # before anything heavy is loaded: its children share what is here now
-
+    from outrider.config.agent import AgentSection
     from outrider.config.site import read_config
 
     config = read_config(config_path)
+    found = find_collectors(config.get(AgentSection).collectors)
+    # Forked when all is loaded that most processes need, so that they share its memory, and before the first thread.
+    nursery = fork_nursery()
     node = node or socket.gethostname()
     if once:
-        return _look_once(config, node, nursery, as_json=as_json)
-
-    from collectors.agent.service import Agent
-
-    Agent(config, node, nursery).run()
+        return _look_once(config, node, found, nursery, as_json=as_json)
+    Agent(config, node, found, nursery).run()
     return 0
 
 
-def _look_once(config: "Config", node: str, nursery: socket.socket, *, as_json: bool) -> int:
+def _look_once(config: "Config", node: str, found: "Found", nursery: socket.socket, *, as_json: bool) -> int:
     from collectors.agent.once import look_once, print_json, print_table
-    from collectors.frame.found import find_collectors, make_place
-    from outrider.config.agent import AgentSection
+    from collectors.frame.found import make_place
 
-    found = find_collectors(config.get(AgentSection).collectors)
     rows = look_once(found, nursery, make_place(config, node, "", Path()))
     (print_json if as_json else print_table)(rows)
     return int(any(row["state"] in ("broken", "stuck") for row in rows))

@@ -16,7 +16,7 @@ from collectors.agent.slots import SlotTable
 from collectors.agent.spool import Spool
 from collectors.agent.state import Folders, boot_id, next_start, spare_from_oom
 from collectors.agent.transport import WitnessLink
-from collectors.frame.found import find_collectors, make_place
+from collectors.frame.found import Found, make_place
 from collectors.frame.supervisor import Supervisor
 from collectors.frame.types import News
 from outrider.config.agent import AgentSection
@@ -38,13 +38,14 @@ class Agent:
     Args:
         config: the whole file.
         node: which node of `[fleet]` this is.
-        nursery: where children for collectors come from; forked before anything heavy was loaded.
+        found: the collectors to run.
+        nursery: where their children come from.
 
     Raises:
         InputError: a setting, a port, a folder or a secret cannot be used.
     """
 
-    def __init__(self, config: Config, node: str, nursery: socket.socket) -> None:
+    def __init__(self, config: Config, node: str, found: Found, nursery: socket.socket) -> None:
         self.section = config.get(AgentSection)
         members = config.get(WitnessSection).members
         if not members:
@@ -61,7 +62,7 @@ class Agent:
         self.folders = Folders(self.section, node)
         self.boot, self.start = boot_id(), next_start(self.folders.state)
         self._build(config, keys, token)
-        self._build_collectors(config, nursery)
+        self._build_collectors(config, found, nursery)
 
     def _build(self, config: Config, keys: tuple[bytes, ...], token: str) -> None:
         members = config.get(WitnessSection).members
@@ -88,8 +89,7 @@ class Agent:
         self.server = LocalServer(self.loop, self.folders.socket, self.node, section.users, self.ranks)
         self.page.sources.append(self._families)
 
-    def _build_collectors(self, config: Config, nursery: socket.socket) -> None:
-        found = find_collectors(self.section.collectors)
+    def _build_collectors(self, config: Config, found: Found, nursery: socket.socket) -> None:
         self.supervisor = Supervisor(
             self.loop, nursery, found,
             make_place(config, self.node, self.boot, self.folders.state), self.spool.add,

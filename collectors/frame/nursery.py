@@ -1,6 +1,6 @@
-"""The nursery: a small process, forked before the agent loads anything heavy or starts a thread, that forks children on request.
+"""The nursery: a small process, forked before the agent starts a thread, that forks children on request.
 
-A child so costs about a megabyte of its own. If the nursery is lost the agent starts another as a fresh process.
+A child so costs about three megabytes of its own. If the nursery is lost the agent starts another as a fresh process.
 """
 
 import gc

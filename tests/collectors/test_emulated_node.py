@@ -1,5 +1,6 @@
 """The whole agent on an emulated node: what breaks is heard by the witness, a hung driver holds up nobody else."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -66,8 +67,17 @@ def test_a_hung_driver_call_is_told_within_ten_seconds_and_heartbeats_go_on(site
     witness.wait(lambda w: any(s.kind == "driver_call" and s.data["returned"] for s in w.signals))
 
 
-def test_the_whole_agent_stays_small(site: Site) -> None:
-    """Proportional memory of all its processes; the promise is 60 MiB."""
+def test_the_whole_agent_stays_small(make_site: Callable[..., Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proportional memory of all its processes, with everything compiled, as it is installed; the promise is 60 MiB."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "cache"))
+    site = make_site(1, node=EmulatedNode(tmp_path / "node"))
+    warm = site.start()
+    site.witnesses[0].first("gpu_state", 10.0, gpu=7)
+    warm.terminate()
+    warm.wait(10)
+    site.start()
+    site.witnesses[0].wait(lambda w: len({s.id.split("/")[2] for s in w.signals if s.kind == "gpu_state" and s.id}) == 2, 10.0)
     group = [site.processes[0].pid]
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -79,8 +89,9 @@ def test_the_whole_agent_stays_small(site: Site) -> None:
                 group.append(int(folder.name))
     total = 0
     for pid in group:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            total += int(line.split()[1]) if line.startswith("Pss:") else 0
+        with contextlib.suppress(OSError):  # a probe of storage or disks may come and go
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
     assert len(group) >= 5
     assert total < 60 * 1024, f"{total} kB in {len(group)} processes"
 
