@@ -33,6 +33,9 @@ VIEW_NODES_MAX = 2_000
 #: Boots remembered per node; a heartbeat of one of them is an old one.
 BOOTS_MAX = 4
 
+#: Kinds so frequent that they themselves keep the deadline true; after every other kind it is computed anew.
+HOT = frozenset({"heartbeat", "step"})
+
 Handler = Callable[[Signal, float], None]
 
 
@@ -68,6 +71,8 @@ class Engine:
         self._old_boots: list[tuple[object, ...]] = [()] * size
         self._silence_due = inf
         self._view_due = NEVER
+        #: When `advance` has something to do: kept, because it is asked for after every signal.
+        self._due = 0.0
         self._abstain_until = NEVER
         self._table: dict[str, Handler] = {
             **self.rules.handlers,
@@ -86,7 +91,13 @@ class Engine:
             self.world.count("not judged" if signal.kind in KINDS else "unknown kind")
             return []
         handler(signal, now)
-        return self._out(now) if self.docket.dirty or self.silence.requests else []
+        if self.docket.dirty or self.silence.requests:
+            decisions = self._out(now)
+            self._due = self._earliest()
+            return decisions
+        if signal.kind not in HOT:
+            self._due = self._earliest()
+        return []
 
     def advance(self, now: float) -> list[Decision]:
         """Lets time do its work up to `now`."""
@@ -113,14 +124,18 @@ class Engine:
         if now >= self._view_due:
             self._view_due = now + VIEW_SECONDS
             decisions.append(self._view(now))
+        self._due = self._earliest()
         return decisions
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do, at the latest."""
-        due = min(self._silence_due, self.silence.next_due(), self.rules.next_due(), self.docket.due)
+        return self._due
+
+    def _earliest(self) -> float:
+        due = min(self._silence_due, self.silence.next_due(), self.rules.next_due(), self.docket.due, self._view_due)
         if self.docket.abstaining:
             due = min(due, self._abstain_until)
-        return max(min(due, self._view_due), 0.0)
+        return max(due, 0.0)
 
     def note_stall(self, seconds: float, now: float) -> None:
         """This witness stood still for `seconds` (its edge has read all that was waiting, then tells): nobody else did.
@@ -134,6 +149,7 @@ class Engine:
         self._silence_due = self.arrivals.next_late()
         self._abstain_until = now + self.policy.heartbeat_timeout
         self._abstain(True)
+        self._due = self._earliest()
 
     # --- helpers of the machine ---
 
@@ -189,9 +205,11 @@ class Engine:
             self.silence.heard(self.world.nodes[row], now)
             self.domains.heard(now)
             self._silence_due = min(self._silence_due, now + arrivals.floor)
+            self._due = min(self._due, self._silence_due)
         elif arrivals.count[row] == self.policy.heartbeats_before_judging:
             arrivals.judged[row] = True
             self._silence_due = min(self._silence_due, now + arrivals.floor)
+            self._due = min(self._due, self._silence_due)
 
     def _incarnation(self, row: int, boot: object, start: object, now: float) -> bool:
         """A heartbeat of another boot or another start of the agent: True if it is the newer one."""
@@ -208,6 +226,7 @@ class Engine:
         self._boot[row], self._start[row], self._seq[row] = boot, start, 0
         if known is None or again:
             self.rules.booted(self.world.nodes[row], boot, again, now)
+            self._due = self._earliest()
         return True
 
     # --- everything else ---
@@ -218,6 +237,8 @@ class Engine:
             return
         if state.newest and state.steps_seen == 1 and state.attempt > 1:
             self._view_due = now  # the council waits for the first step of a new attempt
+        if state.newest:
+            self._due = self._earliest()
         if self.silence.cases and (state.newest or signal.node in self.silence.cases):
             self.silence.moved([node for node in self.silence.cases if node in state.node_ranks], now)
 
