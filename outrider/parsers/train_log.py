@@ -52,6 +52,8 @@ _DIGITS: Final = b"0123456789"
 #: Forms of ordinary lines that are remembered, and the longest that is.
 FORMS_MAX: Final = 8192
 FORM_BYTES_MAX: Final = 400
+#: New forms in one block after which the block is searched as a whole.
+MISSES_MAX: Final = 64
 
 
 class Scanner:
@@ -69,18 +71,25 @@ class Scanner:
         """All records of a block of whole lines, each with its line's number in the block, from 0."""
         found = []
         ordinary = self._ordinary
+        searched, misses = _SEARCHED, 0
         for number, line in enumerate(block.split(b"\n")):
             form = line.translate(None, _DIGITS)
             if form in ordinary:
                 continue
-            if any(literal in form for literal in _SEARCHED):
-                text = line[:LINE_BYTES_MAX].decode("utf-8", "replace")[:LINE_CHARS_MAX]
-                if (record := _parse(text, self._year)) is not None:
-                    found.append((number, record))
-            elif len(form) <= FORM_BYTES_MAX:
-                if len(ordinary) >= FORMS_MAX:
-                    ordinary.clear()
-                ordinary.add(form)
+            for literal in searched:
+                if literal in line:
+                    text = line[:LINE_BYTES_MAX].decode("utf-8", "replace")[:LINE_CHARS_MAX]
+                    if (record := _parse(text, self._year)) is not None:
+                        found.append((number, record))
+                    break
+            else:
+                misses += 1
+                if misses == MISSES_MAX:  # forms do not repeat here: look for the few literals that the block has at all
+                    searched = tuple(literal for literal in _SEARCHED if literal in block)
+                if len(form) <= FORM_BYTES_MAX:
+                    if len(ordinary) >= FORMS_MAX:
+                        ordinary.clear()
+                    ordinary.add(form)
         return found
 
 

@@ -20,8 +20,12 @@ from tests.inspect.test_train_log_variants import CASES, RANKS
 LOG_LINES = sorted({line for case in CASES for line in case.text.splitlines()})
 DUMP_LINES = sorted({line for case in [*STACKS, *RAS_CASES] for line in case.text.splitlines()})
 RECORDS = sorted({line for case in FLIGHTS for line in case.text.splitlines()})
-CONTEXTS: list[dict[str, Any]] = [{}, {"job": None}, {"job": "j1", "ranks": RANKS, "limits": {"train_s": 300}},
-    {"phase": {"name": "eval", "elapsed_s": 10}}]
+CONTEXTS: list[dict[str, Any]] = [
+    {},
+    {"job": None},
+    {"job": "j1", "ranks": RANKS, "limits": {"train_s": 300}},
+    {"phase": {"name": "eval", "elapsed_s": 10}},
+]
 
 
 def judged(text: str, context: dict[str, Any], kind: str) -> list[Finding]:
@@ -61,10 +65,9 @@ def test_any_mixture_of_flight_records_is_judged(lines: list[str], context: dict
 
 def test_a_folder_of_rank_logs_is_one_story(tmp_path: Path) -> None:
     """Ranks are known by the names of their files, and lines are put in order by their stamps."""
-    waits = "2026-06-11 03:12:51 ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
-            "prematurely.\n"
+    waits = "2026-06-11 03:12:51 ncclRemoteError: A call failed possibly due to a network error.\n"
     for rank in range(3):
-        text = "2026-06-11 03:12:02 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.12 GiB.\n" if rank == 2 else waits
+        text = "2026-06-11 03:12:02 torch.OutOfMemoryError: CUDA out of memory.\n" if rank == 2 else waits
         (tmp_path / f"rank_{rank}.log").write_text("2026-06-11 03:00:00 INFO starting\n" * 50 + text)
     sources = [Source(path, file=str(path)) for path in sorted(tmp_path.iterdir())]
     found = judge_of("train_log")(sources, make_context({"job": "j1"}))
