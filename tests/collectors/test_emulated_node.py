@@ -78,8 +78,8 @@ def test_the_whole_agent_stays_small(make_site: Callable[..., Site], tmp_path: P
     warm.wait(10)
     site.start()
     site.witnesses[0].wait(lambda w: len({s.id.split("/")[2] for s in w.signals if s.kind == "gpu_state" and s.id}) == 2, 10.0)
-    group = [site.processes[0].pid]
-    for folder in Path("/proc").iterdir():
+    group = [site.processes[-1].pid]
+    for folder in sorted(Path("/proc").iterdir(), key=lambda one: (len(one.name), one.name)):
         if folder.name.isdecimal():
             try:
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])

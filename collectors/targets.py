@@ -1,0 +1,52 @@
+"""`outrider targets`: the files from which Prometheus learns whom to scrape (its file_sd form)."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from outrider.config.agent import AgentSection
+    from outrider.config.fleet import FleetSection
+
+
+@click.command(name="targets")
+@click.option("--config", "config_path", type=click.Path(path_type=Path), help="The site's configuration (TOML).")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def targets(config_path: Path | None, folder: Path) -> int:
+    """Writes agents.json and witnesses.json into FOLDER, from [fleet] and [witness]."""
+    from outrider.config.agent import AgentSection
+    from outrider.config.fleet import FleetSection
+    from outrider.config.site import SiteSection, read_config
+    from outrider.config.witness import WitnessSection
+    from outrider.errors import InputError
+
+    config = read_config(config_path)
+    site = config.get(SiteSection).name
+    agents = agent_targets(config.get(FleetSection), config.get(AgentSection), site)
+    members = [
+        {"targets": [f"{member.address}:{member.http_port}"], "labels": {"witness": member.name, "site": site}}
+        for member in config.get(WitnessSection).members
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, entries in (("agents.json", agents), ("witnesses.json", members)):
+            temporary = folder / f".{name}"
+            temporary.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+            temporary.replace(folder / name)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=str(folder)) from None
+    click.echo(f"{folder}: {len(agents)} agents, {len(members)} witnesses")
+    return 0
+
+
+def agent_targets(fleet: "FleetSection", agent: "AgentSection", site: str) -> list[dict[str, object]]:
+    """One entry a node: where its agent's page is, and what `[fleet]` knows of it. None while the page is switched off."""
+    entries: list[dict[str, object]] = []
+    for node in fleet.nodes if agent.metrics_port else ():
+        address = (node.address or "127.0.0.1") if agent.metrics_address == "node" else agent.metrics_address
+        known = {"node": node.node, "rack": node.rack, "site": site, "spare": str(node.node in fleet.spares).lower()}
+        labels = {name: value for name, value in known.items() if value}
+        entries.append({"targets": [f"{address}:{agent.metrics_port}"], "labels": labels})
+    return entries
