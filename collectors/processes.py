@@ -31,7 +31,7 @@ _STARTERS = frozenset(
 )
 _WANTED = frozenset(
     {
-        "OUTRIDER_JOB", "OUTRIDER_ATTEMPT", "OUTRIDER_SLOT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID",
+        "OUTRIDER_JOB", "OUTRIDER_AGENT", "OUTRIDER_ATTEMPT", "OUTRIDER_SLOT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID",
         "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_RESTART_COUNT",
         "JOB_COMPLETION_INDEX", "HOSTNAME", "KUBERNETES_SERVICE_HOST",
     }
@@ -108,6 +108,12 @@ def name_rank(process: Process) -> Found | None:
     if rank is None or not job:
         return None
     return Found(job, rank, process.pid, process.born, attempt or 0, local, told_by)
+
+
+def belongs_here(process: Process, node: str) -> bool:
+    """Whether a process is this node's: where several nodes are emulated on one machine, its agent's socket says whose it is."""
+    socket = process.environment.get("OUTRIDER_AGENT", "")
+    return not socket or Path(socket).parent.name == node
 
 
 def choose_ranks(processes: Iterable[Process]) -> list[Found]:
@@ -198,7 +204,7 @@ class Processes(Collector):
             environment = parse_environment(read_text(self._proc / name / "environ") or "") if state not in "ZX" else {}
             known[int(name)] = Process(int(name), parent, born, command, environment)
         self._known = known
-        for found in choose_ranks(known.values()):
+        for found in choose_ranks(process for process in known.values() if belongs_here(process, self.place.node)):
             if found.pid not in self._ranks:
                 self._watch(found)
 

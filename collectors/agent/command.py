@@ -28,7 +28,8 @@ def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool)
     from outrider.config.site import read_config
 
     config = read_config(config_path)
-    found = find_collectors(config.get(AgentSection).collectors)
+    section = config.get(AgentSection)
+    found = find_collectors(section.collectors, section.collect)
     # Forked when all is loaded that most processes need, so that they share its memory, and before the first thread.
     nursery = fork_nursery()
     node = node or socket.gethostname()

@@ -22,11 +22,12 @@ class Found:
     broken: dict[str, str] = field(default_factory=dict)
 
 
-def find_collectors(switches: dict[str, bool]) -> Found:
+def find_collectors(switches: dict[str, bool], default: bool = True) -> Found:
     """All collectors that may run.
 
     Args:
         switches: name -> on or off, from `[agent] collectors`.
+        default: of those that are not named.
 
     Raises:
         InputError: a switch names no collector.
@@ -37,7 +38,7 @@ def find_collectors(switches: dict[str, bool]) -> Found:
         raise InputError(f"no collector {', '.join(strange)} (known: {known})", key="agent.collectors")
     found = Found()
     for name, point in sorted(points.items()):
-        if not switches.get(name, True):
+        if not switches.get(name, default):
             found.off.append(name)
             continue
         try:

@@ -119,6 +119,7 @@ viewer_token_file = "{self.secret("viewer")}"
 [agent]
 run_dir = "{self.run_dir}"
 metrics_port = 0
+collect = false
 
 [policy]
 hung_after_seconds = {self.hung_after_seconds}

@@ -21,7 +21,8 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     spool_bytes_max: bound of the signals kept on disk while witnesses do not answer; the oldest are dropped, counted.
     probe_seconds: how long a probe waits for each answer; both questions go out together.
     users: names or numbers of users, besides root and the agent's own, whose processes may use the socket.
-    collectors: collectors to switch on or off by name; one that is not named runs where its source is found.
+    collectors: collectors to switch on or off by name; one that is not named is as `collect` says.
+    collect: whether collectors run that are not named. Each runs only where its source is found.
     """
 
     run_dir: str = "/dev/shm/outrider"  # noqa: S108 - the one place where every Linux has a memory file system
@@ -39,6 +40,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     probe_seconds: float = 0.4
     users: tuple[str | int, ...] = ()
     collectors: dict[str, bool] = {}
+    collect: bool = True
 
     def __post_init__(self) -> None:
         for name, low, high in (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collectors.frame.types import LocalRank, News, Note, Outcome, Place, Readings
-from collectors.processes import Process, Processes, choose_ranks, name_rank, parse_environment, parse_stat
+from collectors.processes import Process, Processes, belongs_here, choose_ranks, name_rank, parse_environment, parse_stat
 from outrider.config.collectors import CollectorsSection
 from outrider.signals import Signal
 
@@ -67,6 +67,12 @@ def test_torchruns_own_process_is_not_a_rank_of_slurm() -> None:
         process(12, 10, "python", **{**SLURM, **TORCHRUN, "RANK": "6", "LOCAL_RANK": "2"}),
     ]
     assert [(found.pid, found.rank) for found in choose_ranks(processes)] == [(11, 5), (12, 6)]
+
+
+def test_a_rank_of_another_node_on_this_machine_is_left_to_it() -> None:
+    ours, theirs = "/dev/shm/run/n1/agent.sock", "/dev/shm/run/n2/agent.sock"
+    assert belongs_here(process(1, OUTRIDER_AGENT=ours), "n1") and belongs_here(process(1), "n1")
+    assert not belongs_here(process(1, OUTRIDER_AGENT=theirs), "n1")
 
 
 def test_stat_is_read_with_odd_names() -> None:
