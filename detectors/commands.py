@@ -1,12 +1,22 @@
 """`outrider witness` and `outrider up`: start judges."""
 
+from pathlib import Path
+
 import click
 
 from detectors.witness.logs import set_up_logs
 from outrider.config.site import read_config
 
+#: Where the settings are if nobody says where.
+DEFAULT_CONFIG = "outrider.toml"
+
 config_option = click.option(
-    "--config", "config", type=click.Path(dir_okay=False), help="The site's TOML file.", envvar="OUTRIDER_CONFIG"
+    "--config",
+    "config",
+    type=click.Path(dir_okay=False),
+    envvar="OUTRIDER_CONFIG",
+    default=lambda: DEFAULT_CONFIG if Path(DEFAULT_CONFIG).exists() else None,
+    help=f"The site's TOML file (default: $OUTRIDER_CONFIG, else {DEFAULT_CONFIG} here).",
 )
 
 
@@ -25,9 +35,17 @@ def witness(config: str | None, name: str) -> None:
 @click.command()
 @config_option
 def up(config: str | None) -> int:
-    """Runs the configured witnesses, the ledger and all installed services on this machine."""
+    """Runs the configured witnesses, the ledger and all installed services on this machine.
+
+    Without settings it writes some first: one machine, three witnesses, mode observe.
+    """
+    from detectors.witness.starter import write_starter
     from detectors.witness.up import up as run
 
+    if config is None:
+        write_starter(Path(DEFAULT_CONFIG))
+        click.echo(f"wrote {DEFAULT_CONFIG}: this machine alone, in mode observe")
+        config = DEFAULT_CONFIG
     return run(read_config(config))
 
 
@@ -58,8 +76,6 @@ def doctor(config: str | None, node: str | None, as_json: bool) -> int:
 @click.option("--out", type=click.Path(dir_okay=False), help="Write there, not to standard output.")
 def journal(config: str | None, out: str | None) -> None:
     """Joins the witnesses' journals on this machine into one trace for `outrider replay`."""
-    from pathlib import Path
-
     from detectors.witness.journal_merge import merge
     from outrider.config.witness import WitnessSection
     from outrider.errors import InputError

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from detectors.witness.client import Client
+from detectors.witness.starter import write_starter
 from outrider.config.security import SecuritySection
-from outrider.config.site import read_config
-from outrider.errors import OutriderError
+from outrider.config.site import SiteSection, read_config
+from outrider.config.witness import WitnessSection
+from outrider.errors import InputError, OutriderError
 from outrider.signals import Signal, encode_batch
 from outrider.wire import SENT_HEADER, Heartbeat, pack_heartbeat, signal_id
 
@@ -218,3 +220,23 @@ async def test_a_witness_that_stood_still_suspects_nobody(tmp_path: Path) -> Non
             beating.cancel()
         up.send_signal(signal.SIGINT)
         await up.communicate()
+
+
+async def test_without_settings_it_writes_some_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("detectors.witness.starter.HTTP_PORT", free_ports(1)[0])
+    write_starter(tmp_path / "outrider.toml")
+    config = read_config(tmp_path / "outrider.toml")
+    assert [member.name for member in config.get(WitnessSection).members] == ["w1", "w2", "w3"]
+    assert config.get(SiteSection).mode == "observe"
+    with pytest.raises(InputError, match="File exists"):
+        write_starter(tmp_path / "outrider.toml")
+    up = await asyncio.create_subprocess_exec(*SHELL, "up", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    try:
+        client = Client(config)
+        told = await until(lambda: client.get("/v1/status"))
+        assert told["nodes"] == 1
+    finally:
+        up.send_signal(signal.SIGTERM)
+        output, _ = await up.communicate()
+    assert up.returncode == 0, output.decode()
