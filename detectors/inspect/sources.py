@@ -5,15 +5,15 @@ import io
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from outrider.errors import InputError
 
 CHUNK_BYTES: Final = 1 << 20
-#: A log line longer than this is cut: no real log line is, and a gigabyte without a newline must not fill the memory.
-LINE_BYTES_MAX: Final = 1 << 20
+#: A line longer than this is cut: a gigabyte without a newline must not fill the memory. A rank's flight record on one line has
+#: some megabytes.
+LINE_BYTES_MAX: Final = 16 << 20
 HEAD_BYTES: Final = 1 << 16
 
 Progress = Callable[[int], None]
@@ -32,10 +32,15 @@ class Source:
         self.file = file
         self.size = path.stat().st_size if path and path.is_file() else 0
         self._progress: Progress = _ignore
-        self._standard_input = None if path else self._open()
-        with self._open() if path else nullcontext(self._standard_input) as stream:
-            assert stream is not None
-            self.head = self._peek(stream)
+        self._again = path is not None and path.is_file()
+        self._stream: BinaryIO | None = None
+        stream = self._open()
+        with _Telling(self.name):
+            self.head = stream.read(HEAD_BYTES)
+        if self._again:
+            stream.close()
+        else:
+            self._stream = stream
         self._progress = progress
 
     def on_progress(self, progress: Progress) -> None:
@@ -49,22 +54,17 @@ class Source:
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", file=self.name) from None
         stream: Any = io.BufferedReader(raw, HEAD_BYTES)
-        if self._peek(stream)[:2] == b"\x1f\x8b":
-            stream = io.BufferedReader(gzip.GzipFile(fileobj=stream), HEAD_BYTES)
-        return cast(BinaryIO, stream)
-
-    def _take(self) -> BinaryIO:
-        """The stream from its start; standard input can be had only once."""
-        if self.path:
-            return self._open()
-        assert self._standard_input is not None, "standard input is read once"
-        stream, self._standard_input = self._standard_input, None
-        return stream
-
-    def _peek(self, stream: Any) -> bytes:
         with _Telling(self.name):
-            head: bytes = stream.peek(HEAD_BYTES)[:HEAD_BYTES]
-        return head
+            packed = stream.peek(2)[:2] == b"\x1f\x8b"
+        return cast(BinaryIO, gzip.GzipFile(fileobj=stream) if packed else stream)
+
+    def _take(self) -> tuple[BinaryIO, bytes]:
+        """The stream, and what was read of it already. Standard input and pipes can be had only once."""
+        if self._again:
+            return self._open(), b""
+        assert self._stream is not None, "a stream is read once"
+        stream, self._stream = self._stream, None
+        return stream, self.head
 
     def told(self, count: int) -> None:
         """Called by the raw stream: `count` more bytes were read."""
@@ -72,9 +72,11 @@ class Source:
 
     def blocks(self) -> Iterator[bytes]:
         """The content in blocks that end at a newline (but the last, and but lines over `LINE_BYTES_MAX`)."""
-        with _Telling(self.name), self._take() as stream:
+        stream, first = self._take()
+        with _Telling(self.name), stream:
             rest = b""
-            while chunk := stream.read(CHUNK_BYTES):
+            while chunk := first or stream.read(CHUNK_BYTES):
+                first = b""
                 end = chunk.rfind(b"\n") + 1
                 if not end and len(rest) < LINE_BYTES_MAX:
                     rest += chunk
@@ -101,8 +103,9 @@ class Source:
         Raises:
             InputError: there is more than `limit_bytes`.
         """
-        with _Telling(self.name), self._take() as stream:
-            content = stream.read(limit_bytes + 1)
+        stream, first = self._take()
+        with _Telling(self.name), stream:
+            content = first + stream.read(limit_bytes + 1)
         if len(content) > limit_bytes:
             raise InputError(f"is larger than {limit_bytes >> 20} MiB", file=self.name)
         return content
