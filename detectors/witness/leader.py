@@ -6,7 +6,6 @@ throws its council away and starts again from the ledger.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, Protocol
@@ -15,7 +14,7 @@ import msgspec
 import structlog
 
 from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent
-from detectors.witness import split, translate
+from detectors.witness import numbers, split, translate
 from detectors.witness.draft import Draft
 from detectors.witness.journal import Journal
 from detectors.witness.judge import Judge
@@ -27,10 +26,11 @@ from detectors.witness.ledger import (
     Ledger,
     LedgerError,
 )
-from detectors.witness.metrics import Histograms, Reading
+from detectors.witness.metrics import Reading
+from detectors.witness.numbers import CONFIRMED_STATES, Tally
 from detectors.witness.outbox import SNAPSHOT_TYPE, OutboxRow
 from outrider.clock import Clock
-from outrider.metrics import INCIDENT_LABELS
+from outrider.fleet import Fleet
 from outrider.signals import Signal
 
 log = structlog.get_logger()
@@ -43,8 +43,6 @@ SIGNALS_MAX = 10_000
 
 #: Standing orders of people -> what the council hears when one begins and when it ends.
 STANDING: Final[dict[str, tuple[str, str]]] = {"maintenance": ("maintenance_on", "maintenance_off"), "pause": ("pause", "resume")}
-#: States in which an incident is a fact and not yet over.
-CONFIRMED_STATES: Final = frozenset({"confirmed", "acting", "recovering"})
 #: Orders that are carried out once.
 ONCE: Final = frozenset({"ack", "approve", "false_alarm", "release", "reset_brake"})
 
@@ -71,8 +69,9 @@ class Leader:
 
     def __init__(
         self, name: str, ledger: Ledger, judge: Judge, journal: Journal, clock: Clock,
-        make_council: Callable[[int], CouncilLike], lease_seconds: float, heartbeat_seconds: float = 1.0,
+        make_council: Callable[[int], CouncilLike], lease_seconds: float, fleet: Fleet, heartbeat_seconds: float = 1.0,
     ) -> None:  # fmt: skip
+        self._fleet = fleet
         self._ledger, self._judge, self._journal, self._clock = ledger, judge, journal, clock
         self._make_council, self._lease_seconds, self._heartbeat_seconds = make_council, lease_seconds, heartbeat_seconds
         self.holder = name
@@ -91,9 +90,8 @@ class Leader:
         self._recovering: dict[str, list[str]] = {}
         self._marks: dict[tuple[str, str], float] = {}
         self._poison: set[str] = set()
-        self.histograms = Histograms()
-        self._events: Counter[tuple[str, str]] = Counter()
-        self._outcomes: Counter[tuple[str, str]] = Counter()
+        self._memory: Any = {}
+        self.tally = Tally()
 
     @property
     def leading(self) -> bool:
@@ -114,21 +112,11 @@ class Leader:
                         self._marks[incident, name] = signal.t
 
     def readings(self) -> Iterable[Reading]:
-        """The council's numbers for `/metrics`; open incidents are shown by whoever leads."""
-        for labels, count in self._events.items():
-            yield "outrider_incidents_total", labels, float(count)
-        for labels, count in self._outcomes.items():
-            yield "outrider_actions_total", labels, float(count)
-        shown = set()
-        for picture in self._pictures.values() if self._council is not None else ():
-            if picture.get("state") in CONFIRMED_STATES:
-                subject = {
-                    **picture.get("subject", {}),
-                    **{name: picture.get(name, "") for name in ("fault", "culprit", "response")},
-                }
-                shown.add(tuple(str(subject.get(label, "")) for label in INCIDENT_LABELS))
-        for subject_labels in sorted(shown):
-            yield "outrider_incident_open", subject_labels, 1.0
+        """The council's numbers for `/metrics`; the state of things is shown by whoever leads."""
+        yield from self.tally.readings()
+        if self._council is not None:
+            yield from numbers.open_incidents(self._pictures)
+            yield from numbers.state_of_the_fleet(self._fleet, self._pictures, self._memory, self._clock.monotonic())
 
     async def run(self) -> None:
         """Campaigns and leads until cancelled; gives the lease back when it ends."""
@@ -196,7 +184,8 @@ class Leader:
         state = await self._ledger.leader_state()
         council = self._make_council(state.fence)
         if state.council is not None:
-            council.restore(msgspec.json.decode(state.council))
+            self._memory = msgspec.json.decode(state.council)
+            council.restore(self._memory)
         rows = await self._ledger.list_rows(limit=PICTURES_MAX)
         self._pictures = {picture["incident"]: picture for picture in await self._ledger.incidents(PICTURES_MAX)}
         self._look_for_recoveries()
@@ -309,6 +298,7 @@ class Leader:
         for decision in decisions:
             draft.decision(decision)
         draft.tell()
+        memory = council.snapshot()
         commit = Commit(
             term=self.term, fence_before=self._state.fence, fence=draft.fence, verdicts=tuple(draft.verdicts),
             incidents=tuple(draft.incidents), claims=tuple(draft.claims), releases=tuple(draft.releases),
@@ -316,18 +306,12 @@ class Leader:
             orders=tuple(draft.orders), orders_cleared=tuple(draft.cleared), audit=tuple(draft.audit),
             controls_done=tuple(control.number for _, control in said if control is not None),
             told=tuple(result.decision_id for result in heard), effects=tuple(effects.items()),
-            council=msgspec.json.encode(council.snapshot()),
+            council=msgspec.json.encode(memory),
         )  # fmt: skip
         await self._ledger.commit(commit, self.holder)
         self.commits += 1
+        self._memory = memory
         self._settle(draft, heard, decisions)
-
-    def _measure(self, change: IncidentChange) -> None:
-        """Where the seconds went, for the histograms."""
-        name = {"confirmed": "detection", "resolved": "recovery"}.get(change.event)
-        parts = self._pictures.get(change.incident, {}).get(name) if name else None
-        for part, seconds in (parts or {}).items():
-            self.histograms.add(f"outrider_{name}_seconds", (part,), seconds)
 
     def _forget_pictures(self) -> None:
         """Keeps the open incidents and the newest closed ones."""
@@ -348,14 +332,10 @@ class Leader:
         for result in heard:
             row = self._actions.pop(result.decision_id, None)
             if row is not None:
-                self._outcomes[row.action, result.outcome] += 1
+                self.tally.ended(row.action, result.outcome)
         for decision in decisions:
             self._journal.decision(draft.now, decision)
-            if isinstance(decision, IncidentChange):
-                self._events[decision.fault, decision.event] += 1
-                self._measure(decision)
-            elif isinstance(decision, Action):
-                self._outcomes[decision.action, "refused" if decision.refused else "asked"] += 1
+            self.tally.decided(decision, self._pictures)
             log.info("decision", **_line(decision))
 
 

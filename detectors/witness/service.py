@@ -82,7 +82,7 @@ class Witness:
         self.leader = Leader(
             self.holder, self.ledger, self.judge, self.journal, self.clock,
             lambda fence: Council(fleet, policy, self.names, fence=fence), self._ledger_section.lease_seconds,
-            agent.heartbeat_seconds,
+            fleet, agent.heartbeat_seconds,
         )  # fmt: skip
         self.judge.listeners.append(self.leader.signal)
         self.intake = Intake(self.section.nodes_max)
@@ -125,7 +125,7 @@ class Witness:
                     group.create_task(part)
 
     def _application(self) -> web.Application:
-        metrics = Metrics(self._readings, self.leader.histograms)
+        metrics = Metrics(self._readings, self.leader.tally.histograms)
         routes_agents.add_routes(
             self.pages, self.intake, self.judge.observe, self.board, self.clock, self.section.signals_queue_max
         )

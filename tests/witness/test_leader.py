@@ -24,7 +24,7 @@ class Office:
         self.ledger = ledger
         self.judge = Judge(FakeEngine(), FLEET, ledger, journal, clock, (1, 2))
         self.councils: list[FakeCouncil] = []
-        self.leader = Leader("w1-1", ledger, self.judge, journal, clock, self._make, 3.0)
+        self.leader = Leader("w1-1", ledger, self.judge, journal, clock, self._make, 3.0, FLEET)
 
     def _make(self, fence: int) -> FakeCouncil:
         self.councils.append(FakeCouncil(fence))
