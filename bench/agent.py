@@ -75,15 +75,15 @@ def pss_mib(pids: list[int]) -> float:
 class Bench:
     """The agent on an emulated node, with ranks and witnesses."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, extra: str = "", real_kmsg: bool = True) -> None:
+        self.folder, self.extra = folder, extra
         for name in ("key", "token"):
             write_secret(folder / name)
         security = SecuritySection(heartbeat_key_file=str(folder / "key"), agent_token_file=str(folder / "token"))
         keys, token = security.heartbeat_keys(), security.agent_tokens()[0]
         self.witnesses = [FakeWitness(keys, token) for _ in range(3)]
         self.node = EmulatedNode(folder / "node")
-        self.real_kmsg = os.access("/dev/kmsg", os.W_OK)
+        self.real_kmsg = real_kmsg and os.access("/dev/kmsg", os.W_OK)
         self.link = self._make_link()
         self.metrics_port = free_port()
         self._write_config()
@@ -121,7 +121,7 @@ class Bench:
             f'[agent]\nrun_dir = "{self.folder}/run"\nudp_port = {free_port(socket.SOCK_DGRAM)}\n'
             f"metrics_port = {self.metrics_port}\n"
             f'[security]\nheartbeat_key_file = "{self.folder}/key"\nagent_token_file = "{self.folder}/token"\n'
-            "[collectors]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()) + members
+            "[collectors]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()) + self.extra + members
         )
 
     def start_ranks(self) -> None:

@@ -19,6 +19,8 @@ from outrider.wire import Order
 
 #: The launcher, the parent, knows the exit code for certain; the kernel's own word waits this long for it.
 LAUNCHER_SECONDS = 0.3
+#: Orders to stop that are remembered for ranks that come late.
+STOPS_REMEMBERED = 64
 #: Exits remembered, so that nobody's is told twice.
 EXITS_REMEMBERED = 512
 #: Memory of a rank that has ended stays this long for a copy to be taken; then, or at the next attempt, it is freed.
@@ -57,6 +59,7 @@ class Ranks:
         self._on_change = on_change
         self._tellers: dict[int, PageTeller] = {}
         self._told: dict[tuple[str, int, int, int], int | None] = {}
+        self._stops: list[Order] = []
         self.commands = 0
 
     def adopt(self) -> None:
@@ -137,6 +140,8 @@ class Ranks:
         deadline = 0
         if order.deadline_s is not None:
             deadline = time.monotonic_ns() + int(order.deadline_s * 1e9)
+        if order.order == "stop":
+            self._stops = [*self._stops, order][-STOPS_REMEMBERED:]
         slots = self.table.chosen(order.job, order.ranks, order.attempt, order.fence)
         for slot in slots:
             slot.writer.write(
@@ -146,6 +151,16 @@ class Ranks:
         self.commands += len(slots)
         return len(slots)
 
+    def _stop_if_late(self, slot: Slot) -> None:
+        """A rank of an attempt that was stopped, which says hello only now (it was frozen, or slow): it is told at once."""
+        rank = slot.rank
+        for order in self._stops:
+            older = rank.attempt <= order.attempt if order.attempt is not None else 0 < rank.fence < order.fence
+            if older and order.job in (None, rank.job) and (not order.ranks or rank.rank in order.ranks):
+                slot.writer.write("exit", fence=order.fence, incident=order.incident or "", ranks=order.ranks)
+                self.commands += 1
+                return
+
     # Ends of processes.
 
     def _begin(self, slot: Slot) -> None:
@@ -154,6 +169,7 @@ class Ranks:
         self._tellers = {key: teller for key, teller in self._tellers.items() if key in known}
         self._tellers[id(slot)] = PageTeller(self._subject(rank.job, rank.rank), _tags(rank), self._step_seconds)
         self._on_change()
+        self._stop_if_late(slot)
         descriptor = open_process(rank.pid, rank.born)
         if descriptor is None:
             self._ended(slot, None)

@@ -13,7 +13,6 @@ import pytest
 from collector_site import Site
 
 from collectors.emulated.witness import Caller
-from outrider import wire
 from outrider.sdk import area, page
 
 pytestmark = pytest.mark.real
@@ -124,6 +123,22 @@ def test_orders_reach_the_ranks_once_and_old_fences_do_not(make_site: Callable[.
     rank.close()
 
 
+def test_a_rank_of_a_stopped_attempt_that_comes_late_is_told_to_leave(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    site.start()
+    site.witnesses[0].wait(lambda w: w.beats)
+    site.witnesses[0].order(number=1, id="s", order="stop", job="j1", attempt=1, fence=7, incident="i")
+    site.witnesses[0].order(number=2, id="p", order="probe", node="n1", address="127.0.0.1", port=site.udp_port, closed_port=1)
+    site.witnesses[0].first("probe")  # orders are obeyed in turn, so the one before is known
+    late, fresh = Caller(site.socket), Caller(site.socket)
+    old = page.SideWriter(page.open_page(late.ask(HELLO)["progress"])).command(0)
+    new = page.SideWriter(page.open_page(fresh.ask({**HELLO, "attempt": 2, "slot": 1})["progress"])).command(0)
+    assert old is not None and (old.command, old.fence) == ("exit", 7)
+    assert new is None
+    late.close()
+    fresh.close()
+
+
 def test_a_probe_tells_a_living_agent_from_a_stopped_and_a_dead_one(make_site: Callable[..., Site]) -> None:
     site = make_site()
     process = site.start()
@@ -230,7 +245,3 @@ def socket_at(port: int):
     channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     channel.bind(("127.0.0.1", port))
     return channel
-
-
-def test_the_wire_of_probes_is_the_contracts() -> None:
-    assert wire.PROBE_QUESTION == b"OUTRIDER?"
