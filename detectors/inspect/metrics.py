@@ -6,6 +6,7 @@ from typing import Final
 from detectors.inspect.context import Context
 from detectors.inspect.findings import Finding, finding
 from detectors.inspect.metrics_gpu import judge_gpus
+from detectors.inspect.metrics_hang import judge_hang
 from detectors.inspect.metrics_host import judge_hosts
 from detectors.inspect.metrics_ports import judge_ports
 from detectors.inspect.metrics_table import read_table
@@ -21,7 +22,9 @@ def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
     """The incidents that pages of metrics tell of."""
     table = read_table(sources, context)
     found = judge_gpus(table, context) + judge_ports(table, context) + judge_hosts(table, context)
-    return _by_machine(_by_gpu(found))
+    found = _by_machine(_by_gpu(found))
+    broken = any(one.fault.startswith("gpu.") and one.response in ("drain", "restart") for one in found)
+    return found if broken else found + judge_hang(table, context)  # a broken GPU is why the others wait
 
 
 def _by_gpu(found: list[Finding]) -> list[Finding]:

@@ -50,6 +50,7 @@ def always(rows: Callable[[float], Rows]) -> str:
 
 XID, DBE, SBE = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"
 CLOCK, TEMP, UTIL = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL"
+WATTS = "DCGM_FI_DEV_POWER_USAGE"
 MASK = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
 
 
@@ -196,6 +197,15 @@ SCENARIOS: dict[str, tuple[str, tuple[str, str, str, dict[str, Any]] | None]] = 
         page((0, [host("node_vmstat_oom_kill", 3)]), (60, [host("node_vmstat_oom_kill", 4)])),
         ("job.oom", "app", "page", {"node": "n1"}),
     ),
+    "all wait for one": (
+        page(*((t, gpus(UTIL, 99, g6=99 if t < 60 else 0) + gpus(WATTS, 650 if t < 60 else 130, g6=650 if t < 60 else 90)) for t in range(0, 600, 30))),
+        ("job.hang", "gpu", "page", {"gpu": 6}),
+    ),
+    "a minute of evaluation": (
+        page(*((t, gpus(UTIL, 99, g6=0 if t in (60, 90) else 99) + gpus(WATTS, 130 if t in (60, 90) else 650)) for t in range(0, 120, 30))),
+        None,
+    ),
+    "an idle machine": (always(lambda _: gpus(UTIL, 0) + gpus(WATTS, 70)), None),
     "the agent's own page": (
         page(
             (0, ['outrider_gpu_xid_errors_total{node="n1",pci="0000:3b:00",xid="31"} 1']),
