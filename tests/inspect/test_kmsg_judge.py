@@ -4,6 +4,9 @@ The lines keep the shapes that drivers print (open-gpu-kernel-modules, Linux); h
 """
 # ruff: noqa: E501 (raw lines keep their length)
 
+import json
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -438,3 +441,30 @@ def test_many_remapped_rows_are_more_than_one(ask) -> None:
         xid(n, "b9", 63, f"Row Remapper: New row (0x{n:016x}) marked for remapping, reset gpu to activate.") for n in range(1, 5)
     ]
     assert ask(rows[0])[0].response == "watch" and ask("".join(rows))[0].response == "drain"
+
+
+def _as_kmsg(t: float, message: str) -> str:
+    return f"3,{int(t)},{int(t * 1e6)},-;{message}"
+
+
+def _as_journal(t: float, message: str) -> str:
+    return json.dumps(
+        {"_TRANSPORT": "kernel", "MESSAGE": message, "__REALTIME_TIMESTAMP": str(1_773_000_000_000_000 + int(t * 1e6))}
+    )
+
+
+def _as_iso(t: float, message: str) -> str:
+    return f"{datetime.fromtimestamp(1_773_000_000 + t, UTC).isoformat(timespec='microseconds')} n1 kernel: {message}"
+
+
+def _as_tagged(t: float, message: str) -> str:
+    return f"[{t:12.6f}] [ T2210] {message}"
+
+
+@pytest.mark.parametrize("form", [_as_kmsg, _as_journal, _as_iso, _as_tagged], ids=lambda form: form.__name__)
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if "boot" not in name])
+def test_the_answer_does_not_depend_on_the_prefix(ask, name: str, form) -> None:
+    text = SCENARIOS[name][0]
+    told = re.sub(r"^\[ *(\d+(?:\.\d+)?)\] (.*)$", lambda line: form(float(line[1]), line[2]), text, flags=re.MULTILINE)
+    shown = [[(one.fault, one.response, one.repair, one.subject.get("pci")) for one in ask(each)] for each in (text, told)]
+    assert shown[0] == shown[1]
