@@ -85,7 +85,7 @@ def _recovery(outcome: Outcome, promise: Promise, run: Run, facts: Facts) -> Non
             outcome.actions.append({"type": data["type"], "t": round(t - facts.fault_t, 3), "status": data["status"]} | {
                 key: data["data"][key] for key in ("incident", "fault", "job", "node", "replace", "fence") if key in data["data"]
             })  # fmt: skip
-        outcome.timeline.append((t - facts.fault_t, f"scheduler: {what.replace('_', ' ')} {_short(data)}"))
+        outcome.timeline.append((t - facts.fault_t, sentence(what, data)))
     emergency = [(t, manifest) for t, manifest in facts.commits if str(manifest.get("cause", "")).startswith("emergency")]
     for t, manifest in facts.commits:
         outcome.timeline.append((t - facts.fault_t, f"snapshot of step {manifest['step']} committed ({manifest.get('cause')})"))
@@ -102,11 +102,12 @@ def _recovery(outcome: Outcome, promise: Promise, run: Run, facts: Facts) -> Non
     outcome.notes += facts.notes
 
 
-def _short(data: dict[str, Any]) -> str:
+def sentence(what: str, data: dict[str, Any]) -> str:
+    """One event of the scheduler in words."""
     inner = data.get("data", data)
     keys = ("node", "rank", "attempt", "code", "slot", "to", "reason")
     words = [f"{key}={inner[key]}" for key in keys if inner.get(key) is not None]
-    return " ".join([*([data["type"]] if "type" in data else []), *words])
+    return " ".join(["scheduler:", what.replace("_", " "), *([data["type"]] if "type" in data else []), *words])
 
 
 def _comparison(outcome: Outcome, run: Run, baseline: Run) -> None:

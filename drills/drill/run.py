@@ -14,7 +14,7 @@ from typing import Any
 
 from drills.cluster.network import Loopback, Namespaces
 from drills.drill.faults import FAULT_STEP, HUNG_AFTER_SECONDS, PROMISES, Promise, wait_for_step
-from drills.drill.measure import Facts, measure
+from drills.drill.measure import Event, Facts, measure, sentence
 from drills.drill.processes import DrillError, Nursery
 from drills.drill.records import Run, read_run
 from drills.drill.result import Outcome
@@ -67,13 +67,16 @@ async def run_fault(setting: Setting, name: str, repeat: int, baseline: Run) -> 
     outcome = Outcome(fault=name, story=promise.story)
     chance = random.Random(f"{setting.seed}/{name}/{repeat}")  # noqa: S311 - seeded so that a run can be repeated
     site = _site(setting, f"{name}-{repeat}" if repeat else name)
+    events: list[Event] = []
     try:
         relayed = chance.choice(NODES[:WORLD]) if promise.relayed else None
         async with Stage(site, setting.nursery, setting.seed, relayed) as stage:
+            events = stage.scheduler.events
             facts = await _play(stage, promise, chance, setting)
         return measure(outcome, promise, read_run(site.records(), WORLD), baseline, facts, setting.strict)
     except (DrillError, OSError) as error:
         outcome.failures.append(str(error))
+        outcome.timeline = [(t - events[0][0], sentence(what, data)) for t, what, data in events]
         return outcome
 
 
