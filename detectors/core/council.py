@@ -7,6 +7,7 @@ consequence is merged into its cause, whose recovery is amended.
 from typing import Any, get_args, get_type_hints
 
 from detectors.core.causes import explains
+from detectors.core.door import admit
 from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State, dump, load, open_incident
 from detectors.core.quorum import Ballot, Outcome, Quorum, Tally
@@ -78,13 +79,14 @@ class Council:
         if self.recovery.held:
             for incident in self.recovery.let_go(self.incidents, now):
                 decisions += self._act(incident, now)
+        decisions += self._unanswered(now)
         if now >= self._sweep_due:
             decisions += self._sweep(now)
         return decisions
 
     def next_deadline(self) -> float | None:
         """When `advance` has something to do."""
-        due = self._sweep_due
+        due = min(self._sweep_due, self.recovery.safety.approvals.next_deadline())
         if self._ask_again:
             due = min(due, *self._ask_again.values())
         if self.recovery.held and not self.recovery.guard.blind:
@@ -298,9 +300,28 @@ class Council:
             self.world.count("result of an unknown action")
             return []
         incident.extra.setdefault("results", {})[action.action] = result.outcome
+        if result.outcome == "failed" and result.detail.get("reason_code") == "spare_unfit":
+            return self._act(incident, now) if self.recovery.unfit_spare(incident, action) else []
         return []
 
-    def _signal(self, signal: Signal, now: float) -> list[Decision]:
+    def _unanswered(self, now: float) -> list[Decision]:
+        """Nobody approved or refused in time: the site's default holds."""
+        decisions: list[Decision] = []
+        for name in self.recovery.safety.approvals.due(now):
+            incident = self.open.get(name)
+            if incident is None:
+                continue
+            incident.extra["approval"] = f"nobody answered: {self.policy.approval_default}"
+            if self.policy.approval_default == "act":
+                self.recovery.guard.approved.add(name)
+                decisions += self._act(incident, now)
+        return decisions
+
+    def _signal(self, told: Signal, now: float) -> list[Decision]:
+        signal, _ = admit(told)
+        if signal is None:
+            self.world.count("malformed")
+            return []
         match signal.kind:
             case "job":
                 state = self.world.tell_job(signal, now)
@@ -348,6 +369,10 @@ class Council:
             case "release":
                 self.recovery.release(event.target)
             case "approve" if incident is not None and incident.state in OPEN:
+                if incident.id in self.recovery.safety.approvals.expired:
+                    incident.extra["approval"] = f"{event.who} approved too late"
+                    return []
+                self.recovery.safety.approvals.answered(incident.id)
                 guard.approved.add(incident.id)
                 return self._act(incident, now)
             case "ack" if incident is not None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from detectors.core.safety import Domains
 from outrider.config.policy import Mode, Policy
 
 #: Modes, most careful first.
@@ -27,6 +28,8 @@ class Guard:
     #: Brakes: hold until then (A), and blind now (B).
     hold_until: float = float("-inf")
     blind: bool = False
+    #: Limits per rack and switch.
+    domains: Domains | None = None
 
     def mode(self, fault: str, jobs: list[str], nodes: list[str]) -> Mode:
         """The most careful of all modes that apply; a fault's own mode stands in place of the site's."""
@@ -70,11 +73,13 @@ class Guard:
         self.drastic = [t for t in self.drastic if now - t < HOUR]
         if self.policy.cluster_actions_per_hour and len(self.drastic) >= self.policy.cluster_actions_per_hour:
             return f"limit: {len(self.drastic)} actions in the cluster within an hour"
-        return None
+        return self.domains.refuses(nodes, now) if self.domains is not None else None
 
-    def count(self, jobs: list[str], restart: bool, now: float) -> None:
+    def count(self, jobs: list[str], nodes: list[str], restart: bool, now: float) -> None:
         """An incident's drastic actions were let through: they cost one together."""
         self.drastic.append(now)
+        if self.domains is not None:
+            self.domains.count(nodes, now)
         if restart:
             for job in jobs:
                 self.restarts.setdefault(job, []).append(now)

@@ -11,10 +11,14 @@ from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State
 from detectors.core.policy import DRASTIC, Guard
 from detectors.core.response import POISONED, Place, Planned, Spares, suffering, taken_out, wanted
+from detectors.core.safety import Safety
 from detectors.core.types import Action
 from detectors.core.world import JobState, World
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
+
+#: Incidents whose count by the brake is remembered; the brake looks at half a minute.
+COUNTED_MAX = 4096
 
 
 @dataclass(slots=True)
@@ -38,7 +42,8 @@ class Recovery:
 
     def __init__(self, fleet: Fleet, policy: Policy, world: World, fence: int) -> None:
         self.policy, self.world, self.fence = policy, world, fence
-        self.guard = Guard(policy)
+        self.safety = Safety.make(fleet, policy)
+        self.guard = Guard(policy, domains=self.safety.domains)
         self.spares = Spares(fleet.spares)
         self.size = len(fleet.nodes)
         self.actions: dict[str, Action] = {}
@@ -50,13 +55,15 @@ class Recovery:
         #: Incidents whose actions a brake holds back; tried again when it lets go.
         self.held: list[str] = []
         self._lost: list[float] = []
+        #: Incidents that the brake has counted, oldest first.
+        self._counted: dict[str, None] = {}
 
     # --- orders ---
 
     def act(self, incident: Incident, doubted: set[str], now: float) -> list[Action]:
         """The actions of an incident, or their recorded refusals. `doubted`: nodes of other open incidents."""
         self._brake(incident, now)
-        unfit = doubted | set(self.quarantined) | set(incident.nodes)
+        unfit = doubted | set(self.quarantined) | set(incident.nodes) | self.safety.unfit(now)
         claims_before = dict(self.spares.claimed)
         places = self._places(incident, unfit) if incident.response == "restart" else {}
         plan = wanted(incident, self.world, places)
@@ -76,13 +83,15 @@ class Recovery:
                 self.actions[action.decision_id] = action
                 if item.action != "page":
                     after = (*after, action.decision_id)
-                self._note(incident, item)
+                self._note(incident, item, now)
         self._settle(incident, out, claims_before, now)
         return out
 
     def _order(self, incident: Incident, item: Planned, after: tuple[str, ...], now: float) -> Action:
         nodes = [*incident.nodes, *item.nodes]
         refused = self.guard.refuses(item.action, incident=incident.id, fault=incident.fault, jobs=item.jobs, nodes=nodes, now=now)
+        if refused is None and item.action == "drain" and item.jobs and self._spares_gone(now):
+            refused = f"limit: no spare is left, and {item.target['node']} still works"
         snapshot = item.action == "snapshot"
         deadline = self.policy.snapshot_deadline_seconds if snapshot else self.policy.action_deadline_seconds
         return Action(
@@ -91,7 +100,19 @@ class Recovery:
             after=after, reason=incident.explanation, refused=refused, dry_run=refused is not None,
         )  # fmt: skip
 
-    def _note(self, incident: Incident, item: Planned) -> None:
+    def _spares_gone(self, now: float) -> bool:
+        """Whether the site has spares, and every one is taken or unfit."""
+        unfit = self.safety.unfit(now) | set(self.quarantined)
+        free = [name for name in self.spares.names if name not in self.spares.claimed and name not in unfit]
+        return self.policy.drain_needs_spare and bool(self.spares.names) and not free
+
+    def _note(self, incident: Incident, item: Planned, now: float) -> None:
+        if item.action in ("quarantine", "drain"):
+            node = str(item.target["node"])
+            if self.quarantined.get(node) != incident.id:  # ordered anew by an amended recovery: one and the same time
+                self.safety.offenders.note(node, now)
+            if (times := self.safety.offenders.often(node, now)) > 1:
+                incident.extra.setdefault("offenders", {})[node] = times
         if item.action == "quarantine":
             self.quarantined[item.target["node"]] = incident.id
         elif item.action == "restart":
@@ -102,7 +123,9 @@ class Recovery:
         if restarts and all(action.refused for action in restarts):
             self.spares.claimed = claims_before
         if any(action.refused is None and action.action in DRASTIC for action in out):
-            self.guard.count(sorted(incident.jobs), any(action.refused is None for action in restarts), now)
+            self.guard.count(sorted(incident.jobs), incident.nodes, any(action.refused is None for action in restarts), now)
+        if any((action.refused or "").startswith("mode advise") for action in out):
+            self.safety.approvals.ask(incident.id, now)
         if any((action.refused or "").startswith("brake") for action in out) and incident.id not in self.held:
             self.held.append(incident.id)
         if incident.state is State.CONFIRMED:
@@ -158,17 +181,31 @@ class Recovery:
         if step > loop.committed:
             loop.committed, loop.failures = step, 0
 
+    def unfit_spare(self, incident: Incident, action: Action) -> bool:
+        """A restart failed because a spare did not pass its check: those spares are set aside. Says whether to try again."""
+        names = {str(item["to"]) for item in action.target.get("replace", ()) if item.get("to")}
+        self.safety.unfit_spares |= dict.fromkeys(sorted(names))
+        for name in names:
+            self.spares.claimed.pop(name, None)
+        return bool(names) and incident.state in OPEN
+
     def release(self, node: str) -> None:
         """A person gives a node back."""
+        self.safety.unfit_spares.pop(node, None)
         self.quarantined.pop(node, None)
         self.spares.claimed.pop(node, None)
 
     # --- brakes ---
 
     def _brake(self, incident: Incident, now: float) -> None:
-        """Brake A: many nodes lost within seconds, and nothing that they share."""
-        if incident.fault not in ("node.lost", "node.hung") or incident.id in self.held:
+        """Brake A: many nodes to be taken out within seconds, for whatever reason, and nothing that they share."""
+        if incident.id in self._counted or not (taken_out(incident) or (incident.response == "drain" and incident.nodes)):
             return
+        if incident.response not in ("restart", "drain"):
+            return
+        self._counted[incident.id] = None
+        if len(self._counted) > COUNTED_MAX:
+            del self._counted[next(iter(self._counted))]
         self._lost = [t for t in self._lost if now - t <= self.policy.brake_window_seconds]
         self._lost.append(now)
         if len(self._lost) > max(self.policy.brake_nodes, self.policy.brake_nodes_ratio * self.size):
@@ -190,6 +227,7 @@ class Recovery:
             "replaced": {job: [attempt, items] for job, (attempt, items) in self.replaced.items()},
             "loops": {job: [loop.committed, loop.failures, loop.attempt] for job, loop in self.loops.items()},
             "held": list(self.held), "lost": list(self._lost), "guard": self.guard.snapshot(),
+            "counted": list(self._counted), "safety": self.safety.snapshot(),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -199,4 +237,6 @@ class Recovery:
         self.replaced = {job: (int(attempt), list(items)) for job, (attempt, items) in state["replaced"].items()}
         self.loops = {job: Loop(*map(int, numbers)) for job, numbers in state["loops"].items()}
         self.held, self._lost = list(state["held"]), list(state["lost"])
+        self._counted = dict.fromkeys(state["counted"])
+        self.safety.restore(state["safety"])
         self.guard.restore(state["guard"])

@@ -85,6 +85,18 @@ class PolicySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     job_window_seconds: float = 3600.0
     #: Restarts, drains and quarantines in the whole cluster within an hour. 0: no limit. A common cause costs one.
     cluster_actions_per_hour: int = 30
+    #: The same within one rack and under one switch: trouble that stays in one place is for a person. 0: no limit.
+    rack_actions_per_hour: int = 6
+    switch_actions_per_hour: int = 12
+    #: A drain takes a node that still works; it is refused when no spare is left. False: drain all the same.
+    drain_needs_spare: bool = True
+    #: A node that was taken out this often within `lemon_days` gets no slot again before a person has seen to it. 0: never so.
+    lemon_count: int = 3
+    lemon_days: float = 30.0
+    #: In mode `advise`: how long a person may take to approve. 0: for ever. After it `approval_default` holds: `refuse` leaves the
+    #: job as it is, and a later approval comes too late; `act` acts.
+    approval_seconds: float = 1800.0
+    approval_default: Literal["refuse", "act"] = "refuse"
     #: A job that fails this often without a new committed step falls back one snapshot; one failure more, and it is left.
     crash_loop_attempts: int = 3
 
