@@ -17,6 +17,8 @@ from outrider.fleet import Fleet
 Part = tuple[str, ...]
 Vertex = tuple[str, str]
 
+#: Causes looked for at once. Each costs a look at all that fails; where more fail together, it is a matter of the mass brake.
+CAUSES_MAX = 32
 #: Fewer failing parts have no common cause that could be told from chance.
 PARTS_MIN = 3
 #: So much of what hangs below a cause must fail .. (some ports are unused, some agents late to tell)
@@ -84,7 +86,7 @@ def common_causes(topology: Topology, failing: Iterable[Part], working: Iterable
     left = set(failing)
     alive = set(working)
     found: list[Cause] = []
-    while len(left) >= PARTS_MIN:
+    while len(left) >= PARTS_MIN and len(found) < CAUSES_MAX:
         best = _best(topology, left, alive)
         if best is None:
             return found

@@ -13,6 +13,7 @@ from math import ceil, inf
 
 from detectors.core.blame import Topology
 from detectors.core.docket import Docket
+from detectors.core.door import admit
 from detectors.core.rulebook import Rulebook
 from detectors.core.rules.domains import DomainRule
 from detectors.core.rules.silence import SilenceRule
@@ -90,7 +91,12 @@ class Engine:
         if handler is None:
             self.world.count("not judged" if signal.kind in KINDS else "unknown kind")
             return []
-        handler(signal, now)
+        admitted, left_out = admit(signal)
+        if left_out:
+            self.world.count("malformed")
+            if admitted is None:
+                return []
+        handler(admitted or signal, now)
         if self.docket.dirty or self.silence.requests:
             decisions = self._out(now)
             self._due = self._earliest()

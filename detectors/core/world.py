@@ -12,6 +12,8 @@ from outrider.signals import PHASES, Signal
 
 #: Steps whose durations make a job's usual step. 64 follow a drift, and one slow save does not move their median.
 STEP_WINDOW = 64
+#: A larger attempt is a mistake; taken for true it would make every later one old.
+ATTEMPT_MAX = 1_000_000
 #: Jobs kept at once; ended ones leave first.
 JOBS_MAX = 1024
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F:]*")
@@ -122,6 +124,9 @@ class World:
             self.count("job without a name or an attempt")
             return None
         data, attempt = signal.data, int(signal.value)
+        if attempt > ATTEMPT_MAX:
+            self.count("malformed")
+            return None
         old = self.jobs.get(signal.job)
         if old is not None and attempt < old.attempt:
             self.count("old attempt")
@@ -130,7 +135,7 @@ class World:
         job = Job(
             job=signal.job,
             slots=tuple((str(node), int(gpu)) for node, gpu in data["slots"]) if data.get("slots") else base.slots,
-            groups=data.get("groups") or base.groups, limits=data.get("limits") or base.limits,
+            groups=self._groups(data, base), limits=data.get("limits") or base.limits,
             synchronous=data.get("synchronous", base.synchronous), attempt=attempt,
         )  # fmt: skip
         if old is None:
@@ -145,6 +150,13 @@ class World:
                 self.restarted.append(old.name)
         self._index_jobs()
         return old
+
+    @staticmethod
+    def _groups(data: dict[str, Any], base: Job) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """The groups that are told, those that name a rank outside the job left out."""
+        size = len(data.get("slots") or base.slots)
+        told = data.get("groups") or base.groups
+        return {name: tuple(tuple(one) for one in groups if all(0 <= rank < size for rank in one)) for name, groups in told.items()}
 
     def _make_room(self) -> None:
         if len(self.jobs) >= JOBS_MAX:
@@ -164,8 +176,11 @@ class World:
             self.count("unknown job")
             return None
         attempt = signal.data.get("attempt")
+        if signal.rank is not None and not 0 <= signal.rank < state.size:
+            self.count("unknown rank")
+            return None
         if attempt is not None and attempt != state.attempt:
-            if attempt < state.attempt:
+            if not state.attempt < attempt <= ATTEMPT_MAX:
                 self.count("old attempt")
                 return None
             state.begin(int(attempt), now)
@@ -185,7 +200,7 @@ class World:
         began = before if seconds is None else finished - seconds
         rank = signal.rank
         if rank is not None:
-            if 0 <= rank < state.size and step > state.rank_step[rank]:
+            if step > state.rank_step[rank]:
                 state.rank_step[rank], state.rank_began[rank] = step, began
         elif signal.node is not None and signal.node in state.node_ranks:
             for member in state.node_ranks[signal.node]:
@@ -223,7 +238,7 @@ class World:
         if progress is not None and state.progress.get(rank) != progress:
             state.progress[rank] = progress
             state.moved_t = now
-            if 0 <= rank < state.size:
+            if rank >= 0:
                 state.rank_began[rank] = max(state.rank_began[rank], min(signal.t, now))
         if state.rank_phase.get(rank) != phase:
             state.rank_phase[rank] = phase

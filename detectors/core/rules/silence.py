@@ -6,6 +6,7 @@ Silence alone never makes more than a suspect before the hard limit. Every rung 
 of the host cannot produce (it confirms), and one sign of life newer than the silence takes it back (it vetoes).
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -34,6 +35,8 @@ LOOK_SECONDS = 0.5
 FAST_ROUNDS = 5
 #: The look at which a job's proof of life is over comes this much after its end, so that it is not missed by a rounding.
 PROOF_MARGIN_SECONDS = 0.001
+#: Probers are chosen among at most so many living nodes: of thousands any few do as well.
+CANDIDATES_MAX = 64
 #: Complaints remembered per node; more of the same prove nothing new.
 COMPLAINTS_MAX = 16
 
@@ -89,6 +92,8 @@ class SilenceRule:
         self.requests: list[ProbeRequest | CopyRequest] = []
         #: Says why a verdict on a single node must wait (its whole rack is falling silent, ..).
         self.holds: Callable[[Case, float], str | None] = lambda case, now: None
+        self._living_rows: list[int] = []
+        self._living_at = float("-inf")
         #: (when to look again, node); entries that are no longer true are skipped.
         self._due: list[tuple[float, str]] = []
 
@@ -336,11 +341,7 @@ class SilenceRule:
         interval = self.policy.probe_interval_seconds * (1 if case.rounds < FAST_ROUNDS else 4)
         case.next_probe = now + interval
         case.rounds += 1
-        fresh = now - self.policy.heartbeat_timeout
-        living = [
-            node for row, node in enumerate(self.world.nodes)
-            if node != case.node and not self.arrivals.late[row] and self.arrivals.last[row] >= fresh
-        ]  # fmt: skip
+        living = [node for node in self._living(now, case.node) if node != case.node]
         living.sort(key=lambda node: (spread(case.node, node), node))
         rack = self.world.rack.get(case.node)
         near = [node for node in living if rack is not None and self.world.rack.get(node) == rack][:1]
@@ -352,6 +353,22 @@ class SilenceRule:
                     probers=probers, reason=f"{case.node} has been silent for {now - case.since:.1f} s",
                 )
             )  # fmt: skip
+
+    def _living(self, now: float, suspect: str) -> list[str]:
+        """Nodes that could probe: all that were heard lately, or of very many a few, the suspect's neighbours among them.
+
+        Looked up once for all suspects of one moment: when half of a large fleet falls silent, each look costs as much as the fleet.
+        """
+        if self._living_at != now:
+            heard = ~self.arrivals.late & (self.arrivals.last >= now - self.policy.heartbeat_timeout)
+            self._living_rows, self._living_at = heard.nonzero()[0].tolist(), now
+        rows = self._living_rows
+        if len(rows) > CANDIDATES_MAX:
+            place = bisect_left(rows, self.world.row[suspect])
+            start = spread(suspect) % (len(rows) - CANDIDATES_MAX // 2)
+            beside = rows[max(0, place - CANDIDATES_MAX // 4) : place + CANDIDATES_MAX // 4]
+            rows = list(dict.fromkeys(beside + rows[start : start + CANDIDATES_MAX // 2]))
+        return [self.world.nodes[row] for row in rows]
 
     def _drop(self, case: Case, now: float, reason: str, evidence: tuple[Evidence, ...], keep: str = "") -> None:
         for fault in FAULTS_OF_SILENCE:
