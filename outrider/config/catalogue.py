@@ -16,7 +16,7 @@ from outrider.catalogue.faults import Repair, Response
 from outrider.config.loader import load_struct, read_toml
 
 
-class CodeOverride(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CodeOverride(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """What to change of one code; what is absent stays as in the catalogue.
 
     `fault`: class that the code belongs to. `response`, `repair`: what Outrider and people do. `decisive`: the line needs no

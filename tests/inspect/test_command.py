@@ -132,6 +132,9 @@ def test_a_mistake_in_the_sites_overrides_names_the_key(log: Path, tmp_path: Pat
     config.write_text('[catalogue.xid.79]\nresponse = "shout"\n')
     status, _, told = run(log, "--json", "--config", config)
     assert status == 2 and "catalogue" not in told.splitlines()[0].split(":")[0] and "shout" in told
+    config.write_text('[catalogue.xid.79]\nrespons = "page"\n')
+    status, _, told = run(log, "--json", "--config", config)
+    assert status == 2 and "respons" in told
     config.write_text('[catalogue.xid.7900]\nresponse = "page"\n')
     status, _, told = run(log, "--json", "--config", config)
     assert status == 2 and "7900" in told
