@@ -115,6 +115,16 @@ class Device:
         return [series.evidence() for measure in measures for series in self.all_of(measure)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the samples of one name and label block belong."""
+
+    labels: dict[str, str]
+    device: Device | None
+    key: tuple[str, str]
+    factor: float
+
+
 @dataclass(slots=True)
 class Table:
     """All that the pages say."""
@@ -130,34 +140,42 @@ class Table:
     kept: int = 0
     dropped: int = 0
     _by_uuid: dict[str, Device] = field(default_factory=dict)
+    #: The reader hands out one labels object for one label block: what it meant the first time it means again.
+    _places: dict[tuple[str, int], _Place] = field(default_factory=dict)
 
     def add(self, sample: Sample, t: float, line: int, text: str, file: str | None) -> None:
         self.samples += 1
         if not self.scrapes or self.scrapes[-1] != t:
             self.scrapes.append(t)
-        labels = sample.labels
-        if gpu := dcgm.gpu_measure(sample.name, labels):
-            measure, part, factor = gpu
-            device = self._gpu(dcgm.gpu_labels(labels))
-            value = None if sample.value is None else sample.value * factor
-        elif port := ports.port_measure(sample.name, labels):
-            measure, part, value = port, sample.name + labels.get("counter", ""), sample.value
-            device = self._port(labels)
-        elif pci := ports.pci_measure(sample.name):
-            measure, part, value = pci, "", sample.value
-            node, address = self._node(labels), ports.pci_address(labels)
-            device = self.pcis.setdefault((node, address), Device(node, {"pci": address}))
-        elif host := ports.host_measure(sample.name, labels):
-            (measure, part), value = host, sample.value
-            node = self._node(labels)
-            device = self.hosts.setdefault(node, Device(node, {}))
-        else:
-            if sample.name == "node_ethtool_info" and labels.get("bus_info"):
-                self._port(labels).names["pci"] = labels["bus_info"]
+        place = self._places.get((sample.name, id(sample.labels)))
+        if place is None or place.labels is not sample.labels:
+            place = _Place(sample.labels, *self._resolve(sample.name, sample.labels))
+            if len(self._places) >= _SERIES_MAX:
+                self._places.clear()
+            self._places[sample.name, id(sample.labels)] = place
+        if place.device is None:
             return
-        if value is not None and not math.isfinite(value):
-            value = None  # nothing that is measured here is without end
-        self._keep(device, (measure, part), t, value, line, text, file)
+        value = sample.value
+        if value is not None:
+            value = value * place.factor if math.isfinite(value) else None  # nothing that is measured here is without end
+        self._keep(place.device, place.key, t, value, line, text, file)
+
+    def _resolve(self, name: str, labels: dict[str, str]) -> tuple[Device | None, tuple[str, str], float]:
+        """Whose series this is, which measure and part, and the factor to the measure's unit; no device: not one of ours."""
+        if gpu := dcgm.gpu_measure(name, labels):
+            measure, part, factor = gpu
+            return self._gpu(dcgm.gpu_labels(labels)), (measure, part), factor
+        if port := ports.port_measure(name, labels):
+            return self._port(labels), (port, name + labels.get("counter", "")), 1.0
+        if pci := ports.pci_measure(name):
+            node, address = self._node(labels), ports.pci_address(labels)
+            return self.pcis.setdefault((node, address), Device(node, {"pci": address})), (pci, ""), 1.0
+        if host := ports.host_measure(name, labels):
+            node = self._node(labels)
+            return self.hosts.setdefault(node, Device(node, {})), host, 1.0
+        if name == "node_ethtool_info" and labels.get("bus_info"):
+            self._port(labels).names["pci"] = labels["bus_info"]
+        return None, ("", ""), 1.0
 
     def _keep(
         self, device: Device, key: tuple[str, str], t: float, value: float | None, line: int, text: str, file: str | None
