@@ -368,6 +368,7 @@ class Council:
                 guard.hold_until, guard.blind = float("-inf"), False
             case "release":
                 self.recovery.release(event.target)
+                return self._released(event.target, event.who, now)
             case "approve" if incident is not None and incident.state in OPEN:
                 if incident.id in self.recovery.safety.approvals.expired:
                     incident.extra["approval"] = f"{event.who} approved too late"
@@ -384,6 +385,15 @@ class Council:
             case _:
                 pass
         return []
+
+    def _released(self, node: str, who: str, now: float) -> list[Decision]:
+        """A node that is given back ends what was open about it alone; a job that was hit ends its incident by stepping again."""
+        decisions: list[Decision] = []
+        for incident in list(self.open.values()):
+            alone = incident.nodes == [node] and (incident.response == "drain" or not incident.jobs)
+            if alone and incident.state is not State.SUSPECTED:
+                decisions += self._close(incident, State.RESOLVED, f"{node} was given back by {who}", now)
+        return decisions
 
     # --- bounds ---
 
