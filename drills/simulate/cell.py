@@ -72,6 +72,7 @@ def _node(index: int, options: Options) -> Node:
     return Node(
         node=name_of(index), rack=f"r{rack:04d}", gpus=options.gpus_per_node,
         nics={f"mlx5_{rail}": f"leaf{pod}-{rail}" for rail in range(NICS)},
+        switch=f"mgmt{pod}",
         address=f"10.{index >> 16 & 255}.{index >> 8 & 255}.{index & 255}",
         pcis=tuple(pci_of(gpu) for gpu in range(options.gpus_per_node)),
         uuids=tuple(uuid_of(name_of(index), gpu) for gpu in range(options.gpus_per_node)),

@@ -43,7 +43,7 @@ def outrider(record: Record) -> Outcome:
     """The score of the real core."""
     outcome = Outcome([Found(truth) for truth in record.truths])
     matched: dict[int, set[str]] = {}
-    for change in _confirmed(record, {fault for truth in record.truths if not truth.stops for fault in truth.accept}):
+    for change in confirmed(record, {fault for truth in record.truths if not truth.stops for fault in truth.accept}):
         index = next((i for i, truth in enumerate(record.truths) if change.fault in truth.accept and _touches(change, truth)), None)
         if index is None:
             index = next((i for i, truth in enumerate(record.truths) if change.fault in truth.accept), None)
@@ -69,7 +69,7 @@ def outrider(record: Record) -> Outcome:
     return outcome
 
 
-def _confirmed(record: Record, mild: set[str]) -> list[IncidentChange]:
+def confirmed(record: Record, mild: set[str]) -> list[IncidentChange]:
     """Each incident at `page` or above that did not turn out to be a consequence of another.
 
     Faults that stop no job (`mild`) are found at `watch` too: that may be all that they deserve.

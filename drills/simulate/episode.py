@@ -86,6 +86,11 @@ class Episode:
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
         self._cuts: list[float] = []
+        #: (witness, from, until, votes too): witnesses that are cut off; (witness, from, until): those that stand still.
+        self._deaf: list[tuple[int, float, float, bool]] = []
+        self._stalls: list[tuple[int, float, float]] = []
+        self._asleep: set[int] = set()
+        self._stop_when: str | None = None
         self._slots = list(cell.fleet.jobs[0].slots)
         self._asked: set[str] = set()
         self._restarting = False
@@ -124,6 +129,20 @@ class Episode:
         """Something that does not come through one node's agent (a switch's collector, a console log, a job's own word)."""
         self.at(t, self._deliver, Signal(t=t, kind=kind, **fields))
 
+    def cut_witness(self, index: int, start: float, seconds: float, *, votes: bool) -> None:
+        """A witness hears nobody for a while; with `votes` its own votes do not get out either. What it missed comes later."""
+        for node in self.cell.fleet.nodes:
+            self.outage(node.node, "path_cut", start, seconds, frozenset({index}))
+        self._deaf.append((index, start, start + seconds, votes))
+
+    def stall_witness(self, index: int, start: float, seconds: float) -> None:
+        """A witness's process stands still; then it reads all that has waited, and its edge tells the engine of the stall."""
+        end = start + seconds
+        self._stalls.append((index, start, end))
+        self.at(start, self._sleep, index)
+        # After everything that waited: the heap keeps the order of equal times.
+        self.at(end + 1e-6, self._woke, index, seconds)
+
     def hold(self, reason: tuple[str, str]) -> None:
         """The job stops until the reason is gone: a fault of a node goes when the node leaves, `app` with a restart."""
         if not self.job.holds:
@@ -159,8 +178,13 @@ class Episode:
 
     # --- playing ---
 
-    def run(self) -> Record:
-        """Plays until the horizon, or until the job has recovered and stepped again."""
+    def run(self, stop_when: str | None = None) -> Record:
+        """Plays until the horizon, or until the job has recovered and stepped again.
+
+        Args:
+            stop_when: fault class whose confirmation ends the episode, for who wants no more than its time.
+        """
+        self._stop_when = stop_when
         self._teach()
         self.at(self.job.next_step, self._step, self.job.plan)
         beats: list[Beat] = []
@@ -168,12 +192,12 @@ class Episode:
         while self.now < self.horizon:
             for index in self._touched:
                 due = self._machines[index].next_deadline()
-                self._due[index] = inf if due is None else due
+                self._due[index] = inf if due is None or index in self._asleep else due
             self._touched.clear()
             used_up = place == len(beats)
             beat = self.beats.until if used_up else beats[place][0]
             event, deadline = self._heap[0][0] if self._heap else inf, min(self._due)
-            self.now = now = min(beat, event, deadline)
+            self.now = now = max(self.now, min(beat, event, deadline))
             if deadline <= now:
                 index = self._due.index(deadline)
                 self._touched.add(index)
@@ -193,8 +217,34 @@ class Episode:
         """Blocks end where something may take nodes out, so that it is known before the next beats are made."""
         return min([self.horizon, now + BLOCK_SECONDS, *(cut for cut in self._cuts if cut > now)])
 
+    def _stalled_until(self, index: int) -> float:
+        return max((end for who, start, end in self._stalls if who == index and start <= self.now < end), default=0.0)
+
+    def _sleep(self, index: int) -> None:
+        self._asleep.add(index)
+        self._touched.add(index)
+
+    def _woke(self, index: int, seconds: float) -> None:
+        self._asleep.discard(index)  # its edge has read its sockets, and tells of the stall before it lets time do its work
+        self.engines[index].note_stall(seconds, self.now)
+        self._touched.add(index)
+
+    def _hear(self, index: int, signal: Signal) -> None:
+        """One witness hears a signal, now or when it can."""
+        later = self._stalled_until(index)
+        if signal.kind != "heartbeat":
+            later = max([later, *(end for who, start, end, _ in self._deaf if who == index and start <= self.now < end)])
+        if later > self.now:
+            self.at(later, self._hear, index, signal)
+            return
+        self._touched.add(index)
+        self._take(self.engines[index].observe(signal, self.now))
+
     def _beat(self, _t: float, witness: int, signal: Signal) -> None:
         self.record.heartbeats += 1
+        if self._stalls and self._stalled_until(witness):
+            self._hear(witness, signal)
+            return
         decisions = self.engines[witness].observe(signal, self.now)
         if decisions:
             self._take(decisions)
@@ -218,6 +268,8 @@ class Episode:
         for decision in decisions:
             match decision:
                 case Vote():
+                    if self._deaf and self._mute(decision.witness):
+                        continue
                     self.at(self.now + self.uniform(*VOTE_SECONDS), self._council, decision)
                 case ProbeRequest():
                     self._probe(decision)
@@ -225,8 +277,14 @@ class Episode:
                     self.record.copies.append((self.now, decision))
                 case IncidentChange():
                     self.record.changes.append(decision)
+                    if decision.event == "confirmed" and decision.fault == self._stop_when:
+                        self.horizon = self.now
                 case Action():
                     self._act(decision)
+
+    def _mute(self, witness: str) -> bool:
+        index = self.witnesses.index(witness)
+        return any(votes and who == index and start <= self.now < end for who, start, end, votes in self._deaf)
 
     def _council(self, event: Any) -> None:
         self._touched.add(len(self.engines))
@@ -298,9 +356,8 @@ class Episode:
 
     def _deliver(self, signal: Signal) -> None:
         self.record.signals += 1
-        for index, engine in enumerate(self.engines):
-            self._touched.add(index)
-            self._take(engine.observe(signal, self.now))
+        for index in range(len(self.engines)):
+            self._hear(index, signal)
         if signal.kind in ("job", "snapshot", "maintenance", "phase"):
             self._council(signal)
 
