@@ -357,7 +357,7 @@ class SilenceRule:
     def _living(self, now: float, suspect: str) -> list[str]:
         """Nodes that could probe: all that were heard lately, or of very many a few, the suspect's neighbours among them.
 
-        Looked up once for all suspects of one moment: when half of a large fleet falls silent, each look costs as much as the fleet.
+        Looked up once for all suspects of one moment: when half of a large fleet falls silent, each look costs the whole fleet.
         """
         if self._living_at != now:
             heard = ~self.arrivals.late & (self.arrivals.last >= now - self.policy.heartbeat_timeout)
