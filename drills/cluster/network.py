@@ -19,6 +19,9 @@ SUBNET = "10.77.0"
 #: cut (0.2 + 0.4 + 0.8 + 1.6 s), so that a peer behind a cut link shows as a transport error; with 3 it takes 6.2 s. The default of
 #: 15 takes a quarter of an hour; RDMA's own retry limit is a few seconds too.
 TCP_RETRIES = 2
+#: A bridge without an address of its own takes the lowest of its ports' and changes it when a node is tied to it; nodes that are
+#: there already would then send to an address that nobody has, and lose their connections.
+BRIDGE_MAC = "02:00:0a:4d:00:01"
 
 
 class Network(Protocol):
@@ -117,7 +120,7 @@ def make_network(wanted: str = "auto") -> tuple[Namespaces | Loopback, str]:
             raise OSError(f"no {' and no '.join(missing)} command here")
         unshare_network()
         _ip("link", "set", "lo", "up")
-        _ip("link", "add", "bridge0", "type", "bridge")
+        _ip("link", "add", "bridge0", "address", BRIDGE_MAC, "type", "bridge")
         _ip("addr", "add", f"{SUBNET}.1/24", "dev", "bridge0")
         _ip("link", "set", "bridge0", "up")
     except (OSError, subprocess.SubprocessError) as error:
