@@ -53,6 +53,8 @@ class Kmsg(Collector):
         self._gate = FloodGate()
         self._identities = Identities(place.state_dir)
         self._source: Source | None = None
+        self._last: Signal | None = None
+        self._last_message = ""
         self._saved = _Cursor()
         self._place = ""
         self._save_now, self._saved_at, self._read_at = False, 0.0, 0.0
@@ -89,26 +91,44 @@ class Kmsg(Collector):
             for place, text in self._source.records(most):
                 self._place = place
                 self._lines += 1
-                signal = self._log.feed(text)
-                if signal is not None and (told := self._tell(signal, place, now)) is not None:
-                    signals.append(told)
+                signal = self._parse(text)
+                if signal is not None and self._admit(signal, now):
+                    signals.append(self._finish(signal, place, now))
         except OSError as error:
             self.close()
             raise CollectorError(f"the kernel log cannot be read: {error.strerror}") from None
-        signals += self._gate.due(now)
+        signals += [self._finish(signal, self._place, now) for signal in self._gate.due(now)]
         self._save_now = bool(signals) or now - self._saved_at > SAVE_SECONDS
         self._read_at = now
         return Readings(signals=signals, samples=self._samples())
 
-    def _tell(self, signal: Signal, place: str, now: float) -> Signal | None:
-        written = signal.t
+    def _parse(self, text: str) -> Signal | None:
+        """What a record says. In a flood of one message only the first is parsed."""
+        head, _, message = text.partition(";")
+        micros = head.split(",", 3)[2:3]
+        if self._last is not None and message == self._last_message and micros and micros[0].isdecimal():
+            return msgspec.structs.replace(self._last, t=int(micros[0]) / 1e6)
+        self._last, self._last_message = self._log.feed(text), message
+        return self._last
+
+    def _admit(self, signal: Signal, now: float) -> bool:
+        """Counts a signal; False while the gate holds its kind back."""
+        event = str(signal.data.get("event", signal.kind))
+        self._events[event] += 1
+        if signal.kind in ("xid", "sxid") and len(self._xids) < SERIES_MAX:
+            self._xids[signal.kind, signal.pci or "", str(signal.value)] += 1
+        key = (signal.kind, event, signal.value, signal.pci, signal.nic, signal.mount, signal.link)
+        return self._gate.admit(key, signal, now)
+
+    def _finish(self, signal: Signal, place: str, now: float) -> Signal:
+        """The signal with node, boot, number, the GPU's name from the cache, and its time if it is told late."""
         data = {**signal.data, "boot": self.place.boot}
         if place.isdecimal():
             data["sequence"] = int(place)
-        if 0.0 < written < now - LATE_SECONDS:
-            data["observed_s"] = written
+        if 0.0 < signal.t < now - LATE_SECONDS:
+            data["observed_s"] = signal.t
         gpu = self._identities.by_pci(signal.pci)
-        signal = msgspec.structs.replace(
+        return msgspec.structs.replace(
             signal,
             t=now,
             node=self.place.node,
@@ -117,12 +137,6 @@ class Kmsg(Collector):
             gpu=signal.gpu if signal.gpu is not None or gpu is None else gpu.gpu,
             uuid=signal.uuid or (gpu.uuid if gpu else None),
         )
-        event = str(signal.data.get("event", signal.kind))
-        self._events[event] += 1
-        if signal.kind in ("xid", "sxid") and len(self._xids) < SERIES_MAX:
-            self._xids[signal.kind, signal.pci or "", str(signal.value)] += 1
-        key = (signal.kind, event, signal.value, signal.pci, signal.nic, signal.mount, signal.link)
-        return signal if self._gate.admit(key, signal, now) else None
 
     def _samples(self) -> list[Sample]:
         samples = [

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from collectors.agent.exits import exit_code, open_process
+from collectors.frame.changes import Changes
 from collectors.frame.files import list_folder, read_text
 from collectors.frame.types import Collector, News, Note, NotSupported, Outcome, Place, Readings, Sample
+from collectors.slurm_jobs import slots_of
 from outrider.signals import Signal
 
 #: Pace of looking at known ranks, and of looking for new ones.
@@ -32,8 +34,9 @@ _STARTERS = frozenset(
 _WANTED = frozenset(
     {
         "OUTRIDER_JOB", "OUTRIDER_AGENT", "OUTRIDER_ATTEMPT", "OUTRIDER_SLOT", "RANK", "LOCAL_RANK", "WORLD_SIZE",
-        "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS",
-        "SLURM_RESTART_COUNT", "JOB_COMPLETION_INDEX", "HOSTNAME", "KUBERNETES_SERVICE_HOST",
+        "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID",
+        "SLURM_NTASKS", "SLURM_RESTART_COUNT", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "JOB_COMPLETION_INDEX", "HOSTNAME",
+        "KUBERNETES_SERVICE_HOST",
     }
 )  # fmt: skip
 #: Ranks and zombies followed on one node.
@@ -78,7 +81,7 @@ def parse_stat(text: str) -> tuple[str, str, int, int] | None:
 def parse_environment(text: str) -> dict[str, str]:
     """What names a rank, from /proc/PID/environ."""
     pairs = (entry.partition("=") for entry in text.split("\0"))
-    return {name: value[:200] for name, _, value in pairs if name in _WANTED}
+    return {name: value[:4096] for name, _, value in pairs if name in _WANTED}
 
 
 def name_rank(process: Process) -> Found | None:
@@ -155,6 +158,7 @@ class Processes(Collector):
         self._news = News()
         self._since: dict[int, tuple[str, float]] = {}
         self._told: dict[int, str] = {}
+        self._changes = Changes()
         self._found_at = float("-inf")
 
     def supported(self) -> NotSupported | None:
@@ -177,6 +181,7 @@ class Processes(Collector):
         if now - self._found_at >= FIND_SECONDS:
             self._found_at = now
             self._find()
+            signals += self._jobs(now)
         signals += self._states(now)
         counts = Counter(state for state, _ in self._since.values())
         samples = [
@@ -207,6 +212,18 @@ class Processes(Collector):
         for found in choose_ranks(process for process in known.values() if belongs_here(process, self.place.node)):
             if found.pid not in self._ranks:
                 self._watch(found)
+
+    def _jobs(self, now: float) -> list[Signal]:
+        """Jobs that Slurm describes to their ranks; one that speaks for itself is told by its launcher. That they are synchronous
+        nobody has said, so their steps prove nothing about other nodes."""
+        signals = []
+        spoken = {rank.job for rank in self._news.ranks}
+        for found in self._ranks.values():
+            slots = slots_of(self._known[found.pid].environment) if found.pid in self._known else []
+            if slots and found.job not in spoken and self._changes.due(found.job, (found.attempt, slots), now):
+                data = {"attempt": found.attempt, "slots": slots, "synchronous": False, "told_by": found.told_by}
+                signals.append(self.signal(now, "job", found.attempt, job=found.job, data=data))
+        return signals
 
     def _watch(self, found: Found) -> None:
         descriptor = open_process(found.pid, found.born)

@@ -43,8 +43,10 @@ class FakeWitness:
 
     def wait(self, condition: Any, seconds: float = 5.0) -> Any:
         """Waits until `condition(self)` is true; returns its value."""
+        until, found = time.monotonic() + seconds, None
         with self.changed:
-            found = self.changed.wait_for(lambda: condition(self), seconds)
+            while not (found := condition(self)) and (left := until - time.monotonic()) > 0:
+                self.changed.wait(min(left, 0.05))  # also sees what changes elsewhere
         if not found:
             raise TimeoutError(f"never came; heard {[(s.kind, s.value) for s in self.signals]}")
         return found

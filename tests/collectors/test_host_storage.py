@@ -75,6 +75,16 @@ def test_junk_gives_no_values_and_no_error(tmp_path: Path, junk: str) -> None:
     assert parse_pressure(junk) == {} and parse_memory(junk) == {} and parse_field(junk, "oom_kill") is None
 
 
+def test_a_step_of_the_wall_clock_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proc, sys = host_tree(tmp_path)
+    host = Host(place(tmp_path, proc_root=str(proc), sysfs_root=str(sys)), Note())
+    assert samples(host.read(1.0))["outrider_host_clock_steps_total",] == 0.0
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 300.0)
+    assert samples(host.read(2.0))["outrider_host_clock_steps_total",] == 1.0
+    assert samples(host.read(3.0))["outrider_host_clock_steps_total",] == 1.0
+
+
 @pytest.mark.real
 def test_this_machine_is_read(tmp_path: Path) -> None:
     found = samples(Host(place(tmp_path), Note()).read(time.monotonic()))

@@ -117,6 +117,13 @@ def test_a_flood_costs_a_counter_and_a_handful_of_signals(log: Log) -> None:
     assert log.read(now=200.0) == []
 
 
+def test_the_same_message_hours_later_has_its_own_time(log: Log) -> None:
+    log.write(XID.format(code=79), seconds=99.0)
+    log.write(XID.format(code=79), seconds=5000.0)
+    first, second = log.read(now=5001.0)
+    assert first.data["observed_s"] == 99.0 and "observed_s" not in second.data
+
+
 def test_a_flood_of_one_does_not_hide_another(log: Log) -> None:
     for _ in range(100):
         log.write(XID.format(code=31))

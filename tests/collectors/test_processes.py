@@ -12,6 +12,7 @@ import pytest
 
 from collectors.frame.types import LocalRank, News, Note, Outcome, Place, Readings
 from collectors.processes import Process, Processes, belongs_here, choose_ranks, name_rank, parse_environment, parse_stat
+from collectors.slurm_jobs import expand_nodes, expand_tasks, slots_of
 from outrider.config.collectors import CollectorsSection
 from outrider.signals import Signal
 
@@ -86,6 +87,48 @@ def test_only_what_names_a_rank_is_kept_of_an_environment() -> None:
     assert parse_environment("RANK=3\0SECRET_TOKEN=abc\0junk\0=x\0") == {"RANK": "3"}
 
 
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("gpu[0-2]", ["gpu0", "gpu1", "gpu2"]),
+        ("gpu[08-10,3],login1", ["gpu08", "gpu09", "gpu10", "gpu3", "login1"]),
+        ("a[1-2]-ib,b", ["a1-ib", "a2-ib", "b"]),
+        ("n1", ["n1"]),
+        ("", []),
+        ("gpu[3-1]", []),
+        ("gpu[x]", []),
+        ("gpu[0-99999999]", []),
+    ],
+)
+def test_slurms_node_lists_are_expanded(expression: str, names: list[str]) -> None:
+    assert expand_nodes(expression) == names
+
+
+@pytest.mark.parametrize(("expression", "tasks"), [("8(x2),4", [8, 8, 4]), ("1", [1]), ("", []), ("x", []), ("8(x", [])])
+def test_slurms_tasks_are_expanded(expression: str, tasks: list[int]) -> None:
+    assert expand_tasks(expression) == tasks
+
+
+SLURM_JOB = {"SLURM_JOB_NODELIST": "gpu[0-1]", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "slots"),
+    [
+        (SLURM_JOB, [("gpu0", 0), ("gpu0", 1), ("gpu1", 0), ("gpu1", 1)]),
+        ({**SLURM_JOB, "SLURM_NTASKS": "5"}, []),
+        (
+            {**SLURM_JOB, "SLURM_TASKS_PER_NODE": "1(x2)", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
+            [("gpu0", 0), ("gpu0", 1), ("gpu1", 0), ("gpu1", 1)],
+        ),
+        ({}, []),
+    ],
+    ids=["srun", "it does not add up", "torchrun", "nothing"],
+)
+def test_a_jobs_slots_are_learnt_from_slurm(environment: dict[str, str], slots: list[tuple[str, int]]) -> None:
+    assert slots_of(environment) == slots
+
+
 class Bench:
     """A collector on this machine's /proc."""
 
@@ -94,8 +137,8 @@ class Bench:
         self.children: list[subprocess.Popen[bytes]] = []
         self.now = 0.0
 
-    def rank(self, job: str, number: int) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "TORCHELASTIC_RUN_ID": job, "RANK": str(number), "LOCAL_RANK": "0"}
+    def rank(self, job: str, number: int, **more: str) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "TORCHELASTIC_RUN_ID": job, "RANK": str(number), "LOCAL_RANK": "0", **more}
         child = subprocess.Popen(
             [sys.executable, "-S", "-c", "import sys, time; print(1, flush=True); time.sleep(60)"], env=env, stdout=subprocess.PIPE
         )
@@ -108,7 +151,7 @@ class Bench:
         self.now += seconds
         outcome: Outcome = self.collector.read(self.now)
         assert isinstance(outcome, Readings)
-        return [one for one in outcome.signals if str(one.job).startswith("odjob")]
+        return [one for one in outcome.signals if str(one.job).startswith(("odjob", "slurm-odjob"))]
 
     def wait(self, find: Callable[[], list[Signal]]) -> list[Signal]:
         until = time.monotonic() + 5
@@ -168,3 +211,16 @@ def test_a_rank_that_speaks_to_the_agent_is_left_to_it(bench: Bench) -> None:
     child.wait()
     time.sleep(0.05)
     assert bench.read(0.1) == []
+
+
+@pytest.mark.real
+def test_a_slurm_job_tells_its_slots_once(bench: Bench) -> None:
+    bench.rank("run", 3, SLURM_JOB_ID="odjob4", LOCAL_WORLD_SIZE="2", WORLD_SIZE="4", **SLURM_JOB)
+    (told,) = bench.read()
+    assert (told.kind, told.job, told.data["slots"]) == (
+        "job",
+        "slurm-odjob4",
+        [("gpu0", 0), ("gpu0", 1), ("gpu1", 0), ("gpu1", 1)],
+    )
+    assert told.data["synchronous"] is False
+    assert bench.read() == []

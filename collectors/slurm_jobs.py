@@ -1,0 +1,63 @@
+"""Which ranks of a Slurm job sit where, from the environment that Slurm gives each of them. Pure.
+
+Source: Slurm's manual of srun (SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE; block distribution, which is the default).
+"""
+
+import re
+from collections.abc import Mapping
+
+#: Nodes of one job; an expression that means more is no node list.
+NODES_MAX = 20_000
+_PART = re.compile(r"([^\[,]*)(?:\[([^\]]*)\])?([^,\[]*)(?:,|$)")
+_TASKS = re.compile(r"(\d{1,4})(?:\(x(\d{1,5})\))?")
+
+
+def expand_nodes(expression: str) -> list[str]:
+    """Node names of `gpu[0-3,07],login1`; empty if it makes no sense."""
+    names: list[str] = []
+    at = 0
+    while at < len(expression):
+        match = _PART.match(expression, at)
+        if match is None or match.end() == at:
+            return []
+        at = match.end()
+        head, ranges, tail = match[1], match[2], match[3]
+        if ranges is None:
+            names.append(head + tail)
+            continue
+        for item in ranges.split(","):
+            low, _, high = item.partition("-")
+            if not low.isdecimal() or (high and not high.isdecimal()):
+                return []
+            last = int(high or low)
+            if not 0 <= last - int(low) < NODES_MAX - len(names):
+                return []
+            names += [f"{head}{number:0{len(low)}d}{tail}" for number in range(int(low), last + 1)]
+    return names
+
+
+def expand_tasks(expression: str) -> list[int]:
+    """Tasks of each node, of `8(x4),2`; empty if it makes no sense."""
+    tasks: list[int] = []
+    for item in expression.split(","):
+        match = _TASKS.fullmatch(item.strip())
+        if match is None or len(tasks) > NODES_MAX:
+            return []
+        tasks += [int(match[1])] * int(match[2] or 1)
+    return tasks
+
+
+def slots_of(environment: Mapping[str, str]) -> list[tuple[str, int]]:
+    """(node, local rank) of every rank, in rank order; empty where the environment does not say enough.
+
+    With torchrun, Slurm starts one task a node and torchrun LOCAL_WORLD_SIZE ranks in it.
+    """
+    nodes = expand_nodes(environment.get("SLURM_JOB_NODELIST", ""))
+    local = environment.get("LOCAL_WORLD_SIZE", "")
+    if "RANK" in environment and local.isdecimal():
+        tasks = [int(local)] * len(nodes)
+    else:
+        tasks = expand_tasks(environment.get("SLURM_TASKS_PER_NODE", ""))
+    slots = [(node, gpu) for node, count in zip(nodes, tasks, strict=False) for gpu in range(min(count, 256))]
+    world = environment.get("WORLD_SIZE") if "RANK" in environment else environment.get("SLURM_NTASKS")
+    return slots if nodes and len(nodes) == len(tasks) and world == str(len(slots)) else []
