@@ -10,7 +10,7 @@ from detectors.inspect.kmsg_gpu import joined_lines, judge_gpus
 from detectors.inspect.kmsg_host import events_of, judge_host
 from detectors.inspect.kmsg_network import judge_network
 from detectors.inspect.sources import Source
-from detectors.inspect.xid_events import XidEvents
+from detectors.inspect.xid_events import Budget, XidEvents
 from outrider.catalogue import FAULTS
 from outrider.catalogue.codes import CodeBook
 from outrider.parsers.kernel_log import KernelLog, has_prefixes, lines_that_matter
@@ -43,19 +43,19 @@ class _Machine:
         seen = self.counts.get(key, 0)
         if len(self.counts) < _KEPT:
             self.counts[key] = seen + 1
-        if seen < _KEPT and len(self.told) < _KEPT * 10:
+        if seen < _KEPT and len(self.told) < _KEPT * 10 and self.events.budget.take():
             self.told.append((signal, line))
 
 
 def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
     """The incidents that kernel logs tell of, machine by machine."""
-    codes = CodeBook(context.overrides)
+    codes, budget = CodeBook(context.overrides), Budget()
     machines: dict[str | None, _Machine] = {}
     order = 0
     for source in sources:
         bare = not has_prefixes(source.head.decode("utf-8", "replace"))
         log = KernelLog(bare=bare)
-        number = 1
+        number, host = 1, None
         for block in source.blocks():
             text = block.decode("utf-8", "replace").replace("\r\n", "\n")
             for at, raw in lines_that_matter(text, number):
@@ -63,9 +63,10 @@ def judge(sources: Sequence[Source], context: Context) -> list[Finding]:
                 if signal is None:
                     continue
                 order += 1
-                name = signal.node or context.node
+                host = signal.node or host  # a line without a name is of the machine that the lines before it name
+                name = host or context.node
                 key = name if name in machines or len(machines) < MACHINES_MAX else None
-                machine = machines.setdefault(key, _Machine(XidEvents(codes)))
+                machine = machines.setdefault(key, _Machine(XidEvents(codes, budget)))
                 machine.see(signal, EvidenceLine(line=at, text=raw.strip(), file=source.file), order)
             number += text.count("\n")
     alone = context.node if len(machines) == 1 else None  # the site's name for it; the log may use another

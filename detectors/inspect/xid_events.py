@@ -50,10 +50,22 @@ class XidEvent:
 
 
 @dataclass(slots=True)
+class Budget:
+    """How many events may still be kept, over all machines of one call: about 1.5 KiB each, so 90 MiB in all."""
+
+    left: int = 60_000
+
+    def take(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+@dataclass(slots=True)
 class XidEvents:
     """The events of one machine, in order of their lines."""
 
     codes: CodeBook
+    budget: Budget = field(default_factory=Budget)
     events: list[XidEvent] = field(default_factory=list)
     counts: dict[tuple[str, int, str | None], int] = field(default_factory=dict)
     #: Lines that were counted and not kept.
@@ -82,7 +94,7 @@ class XidEvents:
             self.dropped += 1
             return
         self.counts[key] = seen + 1
-        if seen >= _KEPT:
+        if seen >= _KEPT or not self.budget.take():
             self.dropped += 1
             return
         self.events.append(XidEvent(order, signal, read_code(signal, self.codes), line, self.boot))
