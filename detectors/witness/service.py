@@ -146,10 +146,10 @@ class Witness:
                 self.judge.note_stall(self.lag_seconds)
                 log.warning("own_stall", seconds=round(self.lag_seconds, 3), drained=drained)
             self.judge.advance()
-            now = self.clock.monotonic()
             deadline = self.judge.next_deadline()
-            # Never later than the watch's own tick, never a busy loop.
-            pause = tick if deadline is None else min(tick, max(0.001, deadline - now))
+            # Never later than the watch's own tick, never a busy loop. Counted from before the engine's work: while it works
+            # nothing is read, so a long piece of work is a stall like any other.
+            pause = tick if deadline is None else min(tick, max(0.001, deadline - self.clock.monotonic()))
             expected = now + pause
             await asyncio.sleep(pause)
 

@@ -1,0 +1,84 @@
+"""The own-stall watch: whatever kept this process from its work, sockets come first, then the engine is told, then the clock."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detectors.witness.service import Witness
+from outrider.clock import ManualClock
+from outrider.config.security import write_secret
+from outrider.config.site import read_config
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Witness:
+    for name in ("heartbeat", "agent"):
+        write_secret(tmp_path / name)
+    path = tmp_path / "site.toml"
+    path.write_text(f"""
+[witness]
+state_dir = "{tmp_path}"
+[[witness.members]]
+name = "w1"
+http_port = 1
+heartbeat_port = 2
+[ledger]
+path = "{tmp_path}/ledger.db"
+[security]
+heartbeat_key_file = "{tmp_path}/heartbeat"
+agent_token_file = "{tmp_path}/agent"
+""")
+    return Witness(read_config(path), "w1")
+
+
+class Story:
+    """Stands in for the judge and the receiver, and writes down in which order they were called."""
+
+    def __init__(self, clock: ManualClock, works: list[float]) -> None:
+        self.clock, self.works, self.lines = clock, works, list[str]()
+
+    def advance(self) -> None:
+        self.lines.append("advance")
+        self.clock.advance(self.works.pop(0) if self.works else 0.0)
+
+    def note_stall(self, seconds: float) -> None:
+        self.lines.append(f"stall {seconds:.1f}")
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def drain(self) -> int:
+        self.lines.append("drain")
+        return 0
+
+
+async def turns(witness: Witness, monkeypatch: pytest.MonkeyPatch, works: list[float], sleeps: list[float]) -> list[str]:
+    """Runs the watch with turns that work and sleep for so long."""
+    clock = ManualClock(100.0)
+    story: Any = Story(clock, works)
+    witness.clock, witness.judge, witness.receiver = clock, story, story
+
+    async def sleep(seconds: float) -> None:
+        if not sleeps:
+            raise asyncio.CancelledError
+        clock.advance(sleeps.pop(0))
+
+    monkeypatch.setattr("detectors.witness.service.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await witness._tick()
+    return list(story.lines)
+
+
+async def test_a_tick_in_time_is_no_stall(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await turns(witness, monkeypatch, [], [0.1, 0.3]) == ["advance"] * 3
+
+
+async def test_after_a_stall_sockets_come_first_then_the_engine_is_told(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await turns(witness, monkeypatch, [], [3.1]) == ["advance", "drain", "stall 3.0", "advance"]
+    assert witness.stalls == 1
+
+
+async def test_own_work_that_takes_long_is_a_stall_too(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await turns(witness, monkeypatch, [4.0], [0.1]) == ["advance", "drain", "stall 4.0", "advance"]
