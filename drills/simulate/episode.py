@@ -21,6 +21,8 @@ from drills.simulate.cell import JOB, Cell
 from drills.simulate.jitter import Jitter
 from drills.simulate.options import Options
 from drills.simulate.world import HOLDING, Job, Kind, Outage, Outages, Truth
+from outrider.config.agent import AgentSection
+from outrider.config.ledger import LedgerSection
 from outrider.config.policy import Policy
 from outrider.signals import Signal
 
@@ -31,14 +33,14 @@ LEAD_SECONDS: Final = 8.0
 #: Steps told before the episode, so that the median step and the usual loss are known.
 STEPS_BEFORE: Final = 64
 BLOCK_SECONDS: Final = 30.0
-#: An agent sends its signals in small batches, at once if it can.
-SIGNAL_SECONDS: Final = (0.01, 0.25)
-#: A vote's way into the ledger and out to the leader, who looks at least each quarter of a second.
-VOTE_SECONDS: Final = (0.005, 0.25)
-#: An order's way to an agent that waits for one, and an answer's way back.
-ORDER_SECONDS: Final = (0.01, 0.15)
-#: Two tries of half a second each, where nothing answers.
-PROBE_SECONDS: Final = 1.0
+#: An agent posts its signals as soon as it has them: the way over the network and through the witness's queue.
+SIGNAL_SECONDS: Final = (0.005, 0.1)
+#: A vote's way into the ledger (a commit takes 2 to 3 ms) and out to the leader, who looks each `poll_seconds`, in its turn.
+VOTE_SECONDS: Final = (0.005, 0.04 + LedgerSection().poll_seconds)
+#: An order's way through the ledger to an agent that waits for one.
+ORDER_SECONDS: Final = (0.01, 0.08 + LedgerSection().poll_seconds)
+#: How long a prober waits where nothing answers.
+PROBE_SECONDS: Final = AgentSection().probe_seconds
 #: The emergency snapshot and the orders take this long before a new attempt is announced.
 SNAPSHOT_SECONDS: Final = 3.0
 #: After a recovery an episode lasts this many steps more, so that whatever comes after it is seen.
