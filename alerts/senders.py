@@ -92,6 +92,10 @@ def make_senders(settings: AlertsConfig, ledger: Ledger, site: str) -> list[Send
         from alerts.notify import NotifySender
 
         senders += [NotifySender(target, settings, ledger, site) for target in settings.notify]
+    if settings.commands:
+        from alerts.command_target import CommandSender
+
+        senders += [CommandSender(target) for target in settings.commands]
     if settings.slurm or settings.kubernetes or settings.hosts:
         from alerts.schedulers import make_scheduler_senders
 

@@ -10,11 +10,12 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from alerts.bodies import Data
+from alerts.run_command import filled, run_command
 from alerts.schedulers.port import Done, NodeState, SchedulerError, fence_of, job_of, node_of, reason_of
 from alerts.schedulers.ranks import file_name, make_map, moved, write_map
 from outrider.config.targets import HostsTarget
@@ -139,7 +140,7 @@ class HostsScheduler:
         async def one(node: str) -> str | None:
             mine = fill | {"node": node, "node_rank": order.index(node) if node in order else -1}
             async with self._room:
-                return await _run(_filled(command, mine), self._target.timeout_seconds)
+                return (await run_command(filled(command, mine), self._target.timeout_seconds)).why
 
         results = await asyncio.gather(*(one(node) for node in nodes))
         bad = [f"{node}: {why}" for node, why in zip(nodes, results, strict=True) if why is not None and node not in may_fail]
@@ -181,32 +182,3 @@ def _judge(job: Job, order: Data) -> Done | None:
     if order.attempt is not None and order.attempt < job.attempt:
         return Done(status="old_attempt", note=f"attempt {job.attempt} runs")
     return None
-
-
-def _filled(command: tuple[str, ...], values: dict[str, Any]) -> list[str]:
-    filled = []
-    for part in command:
-        for name, value in values.items():
-            part = part.replace("{" + name + "}", str(value))  # noqa: PLW2901
-        filled.append(part)
-    return filled
-
-
-async def _run(command: list[str], seconds: float) -> str | None:
-    """Why a command failed; None: it did not."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-    except OSError as error:
-        return f"cannot be run: {error.strerror}"
-    try:
-        async with asyncio.timeout(seconds):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return f"did not end within {seconds:g} s"
-    return (
-        None if process.returncode == 0 else f"ended with {process.returncode}: {output.decode('utf-8', 'replace').strip()[-200:]}"
-    )

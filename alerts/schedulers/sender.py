@@ -6,6 +6,7 @@ import msgspec
 
 from alerts.bodies import Data, Message, read_message
 from alerts.delivery import Attempt
+from alerts.run_command import filled, run_command
 from alerts.schedulers.port import Scheduler, SchedulerError, carry_out
 from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import SpareCheck
@@ -59,19 +60,5 @@ class SchedulerSender:
 
 async def check_spare(check: SpareCheck, node: str, order: Data) -> str | None:
     """Why a spare is not fit; None: it is."""
-    command = [part.replace("{node}", node).replace("{job}", order.job or "") for part in check.command]
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-    except OSError as error:
-        return f"the check cannot be run: {error.strerror}"
-    try:
-        async with asyncio.timeout(check.timeout_seconds):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return f"the check did not end within {check.timeout_seconds:g} s"
-    last = output.decode("utf-8", "replace").strip().rpartition("\n")[2][:200]
-    return None if process.returncode == 0 else f"the check ended with {process.returncode}: {last}"
+    ended = await run_command(filled(check.command, {"node": node, "job": order.job or ""}), check.timeout_seconds)
+    return None if ended.why is None else f"its check {ended.why}"

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from outrider.config.targets import (
     AlertmanagerTarget,
+    CommandTarget,
     HostsTarget,
     KubernetesTarget,
     NotifyTarget,
@@ -79,6 +80,7 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     slurm: tuple[SlurmTarget, ...] = ()
     kubernetes: tuple[KubernetesTarget, ...] = ()
     hosts: tuple[HostsTarget, ...] = ()
+    commands: tuple[CommandTarget, ...] = ()
     spare_check: SpareCheck = SpareCheck()
     poll_seconds: float = 0.05
     backoff_seconds: float = 0.5
@@ -97,8 +99,8 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     silent_jobs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [target.name for group in (self.targets, self.alertmanagers, self.notify, self.slurm, self.kubernetes, self.hosts)
-                 for target in group]  # fmt: skip
+        groups = (self.targets, self.alertmanagers, self.notify, self.slurm, self.kubernetes, self.hosts, self.commands)
+        names = [target.name for group in groups for target in group]
         doubled = sorted({name for name in names if names.count(name) > 1 or not name})
         if doubled:
             raise ValueError(f"target names must differ and not be empty: {', '.join(map(repr, doubled))}")

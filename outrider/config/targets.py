@@ -159,6 +159,25 @@ class HostsTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         check_effort(self.timeout_seconds, self.attempts_max)
 
 
+class CommandTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A program of the site's: `[[alerts.commands]]`; for what no other target does, such as restarting an agent that hangs.
+
+    `command` runs without a shell; `{node}`, `{job}`, `{attempt}`, `{fence}`, `{incident}`, `{fault}` and `{id}` (the webhook-id)
+    are filled in, the whole body comes on its standard input. Exit status 0: done; 75: try again later; another: refused for good.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    types: tuple[str, ...]
+    timeout_seconds: float = 30.0
+    attempts_max: int = 5
+
+    def __post_init__(self) -> None:
+        if not self.command or not self.types:
+            raise ValueError("needs a command, and the types it is for")
+        check_effort(self.timeout_seconds, self.attempts_max)
+
+
 def check_url(url: str) -> None:
     """Raises ValueError for what is no http address."""
     if not url.startswith(("http://", "https://")):

@@ -26,7 +26,7 @@ def row(
     deadline: float = 60.0, **data: object,
 ) -> OutboxRow:  # fmt: skip
     return OutboxRow(
-        id=name, decision_id=name, incident=incident, action=kind.split(".")[1], type=kind, fence=1, dry_run=dry_run,
+        id=name, decision_id=name, incident=incident, action=kind.split(".")[-1], type=kind, fence=1, dry_run=dry_run,
         body=body(kind, incident=incident, fence=1, dry_run=dry_run, **data), after=after, deadline_seconds=deadline,
     )  # fmt: skip
 
