@@ -27,6 +27,11 @@ DEPTHS: dict[str, int] = {
     "job.oom": 5,
     "job.dataloader_stall": 5,
     "job.desync": 5,
+    "gpu.thermal": 6,
+    "gpu.sdc": 6,
+    "gpu.row_remap_failed": 6,
+    "gpu.slow": 5,
+    "gpu.row_remap_pending": 4,
     "job.rank_exit": 3,
     "job.app_error": 3,
     "job.hang": 2,
@@ -42,7 +47,15 @@ OF_THE_JOB = frozenset({"job.rank_exit", "job.app_error", "job.hang", "job.strag
 #: Causes of many things at once, and what they explain.
 OF_MANY = frozenset({"switch.down", "domain.lost", "path.broken", "monitor.blind"})
 OF_SILENCE = frozenset({"node.lost", "node.hung", "agent.lost", "path.broken"})
-OF_PORTS = frozenset({"nic.down", "link.flapping", "link.errors"})
+OF_PORTS = frozenset({"nic.down", "link.flapping", "link.errors", "nic.degraded"})
+#: What makes a machine silent; what takes it with all its parts.
+SILENCES = frozenset(
+    {"node.panic", "node.reboot", "node.lost", "node.hung", "nic.down", "gpu.fallen_off_bus", "gpu.driver_hang", "storage.hang"}
+)
+LOSE_THE_HOST = frozenset({"node.panic", "node.reboot", "node.lost", "node.hung"})
+#: What is slow, and what makes it so.
+SLOWNESS = frozenset({"job.straggler"})
+SLOW = frozenset({"gpu.thermal", "gpu.slow", "gpu.ecc_contained", "gpu.nvlink", "storage.hang"})
 #: A cause is told at most this long after its consequence: kernel logs and exporters are read with delay.
 TOLD_LATE_SECONDS = 90.0
 
@@ -67,8 +80,19 @@ def explains(cause: Incident, effect: Incident) -> bool:
             and effect.extra.get("leaf") == cause.subject["switch"]
         )
         return silent or dark or (same_switch and (deep > shallow or cause.opened_t <= effect.opened_t))
-    if not (same_node and near and effect.subject.get("node") is not None and cause.subject.get("node") is not None):
-        return False
-    if deep == shallow and cause.fault == effect.fault and cause.fault.startswith("gpu."):
-        return cause.opened_t <= effect.opened_t  # several cards of one node at once have one cause
-    return deep > shallow
+    on_node = same_node and near and "node" in cause.subject and "node" in effect.subject
+    return on_node and _on_one_node(cause, effect, deep, shallow)
+
+
+def _on_one_node(cause: Incident, effect: Incident, deep: int, shallow: int) -> bool:
+    """Whether one trouble of a machine explains another of the same machine, told within a short time."""
+    earlier = cause.opened_t <= effect.opened_t
+    if effect.fault in OF_SILENCE:
+        return cause.fault in SILENCES and deep > shallow
+    if effect.fault.startswith("gpu."):
+        if cause.fault.startswith("gpu."):
+            return deep > shallow or (deep == shallow and earlier)  # several cards of one node at once have one cause
+        return cause.fault in LOSE_THE_HOST and earlier
+    if effect.fault in OF_PORTS:
+        return cause.fault in LOSE_THE_HOST
+    return effect.fault in SLOWNESS and cause.fault in SLOW and deep > shallow

@@ -31,6 +31,8 @@ VIEW_SECONDS = 1.0
 SWEEP_SECONDS = 0.05
 #: Quiet nodes named in a view; more are only counted (`quiet_count`), for then it is a matter of the mass brake.
 VIEW_NODES_MAX = 2_000
+#: Low numbers that rise so often, over so many seconds, are those of an agent that began anew.
+ANEW_BEATS, ANEW_SECONDS = 3, 1.5
 #: Boots remembered per node; a heartbeat of one of them is an old one.
 BOOTS_MAX = 4
 
@@ -70,6 +72,8 @@ class Engine:
         self._start: list[object] = [None] * size
         self._seq = [0] * size
         self._old_boots: list[tuple[object, ...]] = [()] * size
+        #: Rows whose numbers are low: (when that began, the last such number, how many rose in a row).
+        self._low: dict[int, tuple[float, float, int]] = {}
         self._silence_due = inf
         self._view_due = NEVER
         #: When `advance` has something to do: kept, because it is asked for after every signal.
@@ -199,7 +203,7 @@ class Engine:
         if boot != self._boot[row] or (start is not None and start != self._start[row]):
             if not self._incarnation(row, boot, start, now):
                 return
-        elif seq is not None and seq <= self._seq[row]:
+        elif seq is not None and seq <= self._seq[row] and not (start is None and self._began_anew(row, seq, now)):
             self.world.count("old heartbeat")
             return
         if seq is not None:
@@ -234,6 +238,20 @@ class Engine:
             self.rules.booted(self.world.nodes[row], boot, again, now)
             self._due = self._earliest()
         return True
+
+    def _began_anew(self, row: int, seq: float, now: float) -> bool:
+        """An agent that tells no start number counts from 1 again: numbers that are low but rise at the pace of life.
+
+        Late datagrams are low too, but they come in one burst.
+        """
+        first_t, last, rising = self._low.get(row, (now, 0.0, 0))
+        if seq <= last:
+            first_t, rising = now, 0
+        self._low[row] = (first_t, seq, rising + 1)
+        if rising + 1 >= ANEW_BEATS and now - first_t >= ANEW_SECONDS:
+            del self._low[row]
+            return True
+        return False
 
     # --- everything else ---
 

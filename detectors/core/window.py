@@ -7,6 +7,8 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+#: Beats from which a node's interval is learnt, and how many of them in a row must be missing before it is late.
+LEARN_BEATS, MISSED_BEATS = 3, 4
 #: "Never heard", on any clock.
 NEVER = float("-inf")
 
@@ -36,6 +38,7 @@ class Arrivals:
         #: Shape (size,), bool: already known to be late.
         self.late: npt.NDArray[np.bool_] = np.zeros(size, dtype=bool)
         self._mean = [1.0] * size
+        self._floor = [floor] * size
         self._deviation = [0.25] * size
         self.count = [0] * size
 
@@ -44,6 +47,11 @@ class Arrivals:
         gap = now - self._last[row]
         self._last[row] = now
         self.count[row] += 1
+        if self.count[row] <= LEARN_BEATS and gap != float("inf"):
+            # The first gaps tell the interval: a site that beats each 5 s is not late each time.
+            self._mean[row] = mean = gap if self.count[row] == 2 else min(gap, self._mean[row])
+            self._floor[row] = self._timeout[row] = max(self.floor, MISSED_BEATS * mean)
+            return gap
         if gap >= self._timeout[row]:
             return gap if gap != float("inf") else 0.0
         mean = self._mean[row]
@@ -53,10 +61,12 @@ class Arrivals:
             error = -error
         deviation = self._deviation[row]
         self._deviation[row] = deviation = deviation + (error - deviation) / 4
-        if (wanted := mean + 4 * deviation) > self.floor:
-            self._timeout[row] = wanted if wanted < self.ceiling else self.ceiling
+        floor = self._floor[row]
+        if (wanted := mean + 4 * deviation) > floor:
+            ceiling = self.ceiling if floor == self.floor else 2 * floor
+            self._timeout[row] = wanted if wanted < ceiling else ceiling
         else:
-            self._timeout[row] = self.floor
+            self._timeout[row] = floor
         return gap
 
     def shift(self, seconds: float) -> None:

@@ -250,7 +250,8 @@ class GpuCodeRule:
             if case.page_at is None:
                 case.page_at = now + PAGE_AFTER_SECONDS
             if now >= case.page_at:
-                response = "page"
+                # Where the vendor only asks for the program to be restarted and no program ended, there is nothing to do.
+                response = "watch" if root.code.action.startswith(("RESTART_APP", "IGNORE")) else "page"
         what = f"{'SXid' if root.code.code > 9999 else 'Xid'} {root.code.code}: {root.code.meaning}"
         what += f"; {root.note}" if root.note else ""
         self._accuse(case, root, response, decisive or response in ("page", "watch"), what, now, repair, decisive)

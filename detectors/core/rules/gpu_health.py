@@ -178,17 +178,33 @@ class GpuHealthRule:
         """The kernel says that a task hangs; if it hangs in the GPU driver, that is a second voice."""
         if "nvidia" in text.lower() or "nv_" in text or "uvm" in text.lower():
             self.hung_tasks[node] = (now, text)
-            self.judge_stuck(now)
+            if any(gpu.node == node for gpu, _, _ in self.stuck.values()):
+                self.judge_stuck(now)
+            else:
+                self._hung(node, now, ())
 
     def stands(self, job: str, now: float, text: str) -> None:
         """A job stands still: a stuck card of it is the reason."""
         state = self.world.jobs.get(job)
         if state is None:
             return
+        piece = Evidence(t=now, kind="step", subject={"job": job}, effect="confirm", text=text, layer="application")
         for gpu, _, _ in self.stuck.values():
             if gpu.node in state.node_ranks:
-                piece = Evidence(t=now, kind="step", subject={"job": job}, effect="confirm", text=text, layer="application")
                 self._stuck(gpu, now, (piece,))
+        known = {gpu.node for gpu, _, _ in self.stuck.values()}
+        for node, (when, _) in sorted(self.hung_tasks.items()):
+            if node in state.node_ranks and node not in known and now - when <= LASTS_SECONDS:
+                self._hung(node, now, (piece,))
+
+    def _hung(self, node: str, now: float, more: tuple[Evidence, ...]) -> None:
+        """A task hangs inside the driver, and no collector says on which card."""
+        when, text = self.hung_tasks[node]
+        piece = Evidence(t=when, kind="kernel", subject={"node": node}, effect="confirm", text=text)
+        self.docket.accuse(
+            "gpu.driver_hang", {"node": node}, now=now, evidence=(piece, *more), reason=f"a task of {node} hangs in the GPU driver",
+            reason_code="hung_task", response="restart" if more else "watch", lasts=LASTS_SECONDS * 3,
+        )  # fmt: skip
 
     def slow(self, node: str, index: int, text: str, now: float) -> None:
         """The rank on a card is the slow one again and again: if the card is throttled, that is the reason."""

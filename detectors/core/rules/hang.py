@@ -188,7 +188,8 @@ class HangRule:
             elif phase == "data" or stalled is not None:
                 fault, culprit, code = "job.dataloader_stall", "data", "in_data"
                 subject = subject if stalled is None else self._seat(state, stalled)
-        second = len({piece.layer for piece in pieces}) > 1
+        # While records still come in, half of them name the wrong rank: a restart waits these few seconds for the right one.
+        second = len({piece.layer for piece in pieces}) > 1 and not self._unsettled(state, now)
         before = self._faults.get(state.name)
         if before is not None and before != fault:
             self.docket.clear_subject(before, {"job": state.name}, now, f"it is {fault}", str(state.attempt))
@@ -217,11 +218,21 @@ class HangRule:
         fresh = {rank: groups for rank, (when, groups) in told.items() if now - when <= RECORD_SECONDS}
         if not fresh:
             return None
-        newest = max(told[rank][0] for rank in fresh)
-        if len(fresh) < state.size and now - newest < SETTLE_SECONDS:
-            return None  # more of them are on their way, and half the records name the wrong rank
+        if self._unsettled(state, now):
+            return None
         head = head_of_chain(fresh, state.groups, state.size)
         return None if head is not None and head.missing and len(fresh) < ENOUGH * state.size else head
+
+    def _unsettled(self, state: JobState, now: float) -> bool:
+        """More records are on their way."""
+        told = self._records.get(state.name, {})
+        if not told or len(told) >= state.size:
+            return False
+        newest = max(when for when, _ in told.values())
+        if now < newest + SETTLE_SECONDS:
+            self._due = min(self._due, newest + SETTLE_SECONDS)
+            return True
+        return False
 
     def _in_data(self, state: JobState) -> int | None:
         """The one rank that is still in its data loader while the others have gone on."""

@@ -14,6 +14,23 @@ STORAGE_SECONDS = 30.0
 OOM_SECONDS = 60.0
 #: Events end as suspicions after this.
 LASTS_SECONDS = 600.0
+#: Functions and file systems by which a hung task's line tells that it waits for storage.
+_STORAGE_WORDS = (
+    "nfs",
+    "lustre",
+    "ptlrpc",
+    "ll_",
+    "gpfs",
+    "ceph",
+    "fuse",
+    "xfs_",
+    "ext4_",
+    "jbd2",
+    "btrfs",
+    "blk_",
+    "io_schedule",
+    "wait_on_page",
+)
 _FULL = ("no space", "enospc", "disk quota", "quota exceeded", "full")
 
 
@@ -51,6 +68,8 @@ class HostRule:
             case "boot":
                 return event, text
             case "hung_task":
+                if any(word in text.lower() for word in _STORAGE_WORDS):
+                    self._stuck_client(str(node), now, piece)
                 return event, text
             case "soft_lockup":
                 self._accuse("node.hung", {"node": node}, now, piece, f"a CPU of {node} is locked up", event, response="watch")
@@ -76,6 +95,16 @@ class HostRule:
         )  # fmt: skip
 
     # --- storage ---
+
+    def _stuck_client(self, node: str, now: float, piece: Evidence) -> None:
+        """The kernel says that a task hangs in a file system: this node's own client, as long as no other node says it."""
+        where = f"client of {node}"
+        self._hanging.setdefault(where, {})[node] = now
+        self._accused[where] = {"node": node}
+        self._accuse(
+            "storage.hang", {"node": node}, now, piece, f"a task of {node} hangs in a file system", "hung_task", response="watch",
+            culprit="node", decisive=False,
+        )  # fmt: skip
 
     def storage(self, signal: Signal, now: float) -> None:
         """One operation on a mount."""
@@ -146,7 +175,7 @@ class HostRule:
                 if known is not None:
                     self._accuse(
                         "storage.hang", subject, now, piece, known.reason, "and_job", response="restart", decisive=False,
-                        extra={"jobs": [job]},
+                        extra={"jobs": [job]}, culprit=known.culprit,
                     )  # fmt: skip
 
     def _full(self, signal: Signal, now: float, error: str) -> None:

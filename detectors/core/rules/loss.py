@@ -69,7 +69,7 @@ class LossRule:
         norm = _number(data["grad_norm"]) if "grad_norm" in data else None
         if (has_loss and (loss is None or not math.isfinite(loss))) or (norm is not None and not math.isfinite(norm)):
             self._not_finite(state, series, signal, loss, has_loss, now)
-        if has_loss and loss is not None and signal.rank is not None:
+        if loss is not None and math.isfinite(loss) and signal.rank is not None:
             self._replica(state, series, int(step), signal.rank, loss, now)
         if step <= series.step:
             return

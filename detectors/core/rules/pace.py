@@ -6,7 +6,7 @@ Who is slow computes long and waits little; who only suffers computes as ever an
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,9 @@ BASE_STEPS = 20
 ADOPT_STEPS = 200
 #: A loader that takes this share of a rank's step, several times that of the others, starves its rank.
 DATA_SHARE, DATA_TIMES = 0.3, 5.0
+
+
+T = TypeVar("T", int, str)
 
 
 @dataclass(slots=True)
@@ -103,12 +106,20 @@ class PaceRule:
 
     def _rank(self, state: JobState, pace: _Pace, now: float) -> None:
         rank = _persistent(pace.slow)
-        if rank is None:
+        nodes = deque((state.slots[one][0] if one is not None else None for one in pace.slow), maxlen=WINDOW)
+        node = _persistent(nodes)
+        if rank is None and node is None:
             if len(pace.slow) == WINDOW and "job.straggler" in pace.accused and pace.slow.count(None) >= PERSISTENT:
                 self._release(state, pace, "job.straggler", now, "all ranks are equally fast again")
             return
+        if rank is None or node is None:
+            # The node is always the slow one, by whichever of its ranks: what its ranks share is slow.
+            assert node is not None
+            text = f"a rank of {node} is the slow one in {nodes.count(node)} of {len(nodes)} steps, not always the same"
+            self._accuse(state, pace, "job.straggler", {"job": state.name, "node": node}, now, text, "node", "node")
+            return
         excess = pace.compute.get(rank, 0.0) / max(float(np.median(list(pace.compute.values()))), 1e-9) if pace.compute else 0.0
-        node, gpu = state.slots[rank]
+        gpu = state.slots[rank][1]
         text = f"rank {rank} on {node} is the slow one in {pace.slow.count(rank)} of {len(pace.slow)} steps"
         text += f", its own work takes {excess:.2f} times the median rank's" if excess else ""
         mates = [one for one in state.node_ranks[node] if one != rank]
@@ -157,10 +168,10 @@ class PaceRule:
         self, state: JobState, pace: _Pace, fault: str, subject: dict[str, Any], now: float, text: str, code: str, culprit: str
     ) -> None:
         old = pace.accused.get(fault)
-        if old is not None and old["rank"] != subject["rank"]:
-            self._release(state, pace, fault, now, f"now it is rank {subject['rank']}")
+        if old is not None and _key(old) != _key(subject):
+            self._release(state, pace, fault, now, text)
         if "series" in pace.accused and fault == "job.straggler":
-            self._release(state, pace, "series", now, f"it is rank {subject['rank']}")
+            self._release(state, pace, "series", now, text)
         pace.accused[fault] = subject
         self._vote(state, subject, fault, now, text, code, culprit)
 
@@ -180,16 +191,16 @@ class PaceRule:
 
 
 def _key(subject: dict[str, Any]) -> dict[str, Any]:
-    return {name: subject[name] for name in ("job", "rank") if name in subject}
+    if "rank" in subject:
+        return {"job": subject["job"], "rank": subject["rank"]}
+    return {name: subject[name] for name in ("job", "node") if name in subject}
 
 
-def _persistent(slow: deque[int | None]) -> int | None:
-    """The rank that was the slow one in almost every step of the window."""
+def _persistent(slow: deque[T | None]) -> T | None:
+    """The rank (or node) that was the slow one in almost every step of the window."""
     if len(slow) < WINDOW:
         return None
-    counts = {rank: slow.count(rank) for rank in set(slow) if rank is not None}
-    rank = max(counts, key=lambda one: (counts[one], -one), default=None)
-    return rank if rank is not None and counts[rank] >= PERSISTENT else None
+    return next((one for one in slow if one is not None and slow.count(one) >= PERSISTENT), None)
 
 
 def _slow_rank(compute: dict[int, float], wait: dict[int, float], seconds: float) -> int | None:

@@ -95,6 +95,10 @@ class ResumeRule:
         saved = history.committed.get(step)
         history.restored, history.after = step, []
         history.before = (list(history.losses), history.rate)
+        newer = max(history.committed, default=-1)
+        if 0 <= step < newer:
+            text = f"step {step} was restored, and step {newer} had been committed"
+            self._accuse(state, "job.resume_mismatch", now, text, "older")
         if saved is None:
             return
         wrong = [
