@@ -205,10 +205,10 @@ class Ports(Collector):
             port.values, port.lively = values, grown > 0
             labels = {"nic": port.nic, "port": port.port}
             for name, value in list(values.items())[:COUNTERS_MAX]:
-                samples.append(Sample("outrider_port_counter_total", float(value), {**labels, "counter": name}))
+                samples.append(Sample("outrider_port_events_total", float(value), {**labels, "counter": name}))
             if (carrier := values.get("carrier_changes")) is not None:
                 samples.append(Sample("outrider_port_carrier_changes_total", float(carrier), {"nic": port.nic}))
-        samples.append(Sample("outrider_port_counter_resets_total", float(self._counters.resets)))
+        samples.append(Sample("outrider_port_resets_total", float(self._counters.resets)))
         return samples
 
     def _values(self, port: _Port) -> dict[str, int]:
@@ -235,7 +235,7 @@ class Ports(Collector):
 
     def _rates(self) -> list[Sample]:
         return [
-            Sample("outrider_port_rate_bits_per_second", port.state.rate_gbps * 1e9, {"nic": port.nic, "port": port.port})
+            Sample("outrider_port_rate_bytes_per_second", port.state.rate_gbps * 1e9 / 8, {"nic": port.nic, "port": port.port})
             for port in self._ports.values()
             if port.state is not None and port.state.up and port.state.rate_gbps
         ]

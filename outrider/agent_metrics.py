@@ -59,10 +59,10 @@ AGENT_METRICS: Final[tuple[tuple[str, str, tuple[str, ...], str], ...]] = (
     ("outrider_rank_processes", "gauge", ("node", "state"), "Processes of local ranks: running, disk, stopped, zombie, gone."),
     # Ports.
     ("outrider_port_up", "gauge", ("node", "nic", "port"), "1 if the port is active."),
-    ("outrider_port_rate_bits_per_second", "gauge", ("node", "nic", "port"), "Rate that the port runs at."),
-    ("outrider_port_counter_total", "counter", ("node", "nic", "port", "counter"), "Counters of the port, by the kernel's names."),
+    ("outrider_port_rate_bytes_per_second", "gauge", ("node", "nic", "port"), "Rate that the port runs at."),
+    ("outrider_port_events_total", "counter", ("node", "nic", "port", "counter"), "Counters of the port, by the kernel's names."),
     ("outrider_port_carrier_changes_total", "counter", ("node", "nic"), "Changes of a network interface's carrier."),
-    ("outrider_port_counter_resets_total", "counter", ("node",), "Counters that went backwards (reset or wrapped)."),
+    ("outrider_port_resets_total", "counter", ("node",), "Counters that went backwards (reset or wrapped)."),
     # Storage.
     ("outrider_storage_probe_seconds", "gauge", ("node", "mount"), "How long the last good probe of the mount took."),
     ("outrider_storage_probe_ok", "gauge", ("node", "mount"), "1 if the last probe came back in time and without error."),

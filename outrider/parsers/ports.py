@@ -106,7 +106,7 @@ def port_measure(name: str, labels: dict[str, str]) -> str | None:
     if name.startswith("node_ethtool_"):
         key = name.removeprefix("node_ethtool_").removesuffix("_total")
         return next((measure for pattern, measure in _ETHTOOL if pattern.match(key)), None)
-    if name == "outrider_port_counter_total":
+    if name == "outrider_port_events_total":
         return _COUNTERS.get(labels.get("counter", ""))
     if name in _NETWORK:
         device = labels.get("device") or labels.get("nic") or ""

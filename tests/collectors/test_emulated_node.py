@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
@@ -108,3 +109,12 @@ def test_a_broken_exporter_and_junk_in_a_port_are_told_and_the_others_go_on(site
         assert time.monotonic() < until
         time.sleep(0.1)
     assert 'outrider_collector_success{collector="ports",node="n1"} 1.0' in page(site)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
+def test_prometheus_finds_nothing_wrong_with_the_page(site: Site) -> None:
+    assert site.node is not None
+    site.node.xid(2, 79)
+    site.witnesses[0].first("xid", value=79)
+    done = subprocess.run(["promtool", "check", "metrics"], input=page(site), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -116,14 +116,14 @@ def test_traffic_is_for_the_page_and_not_for_the_witnesses(tree: Tree, ports: Po
     outcome = ports.read(0.0)
     assert isinstance(outcome, Readings)
     page = {(s.name, *s.labels.values()): s.value for s in outcome.samples or []}
-    assert page["outrider_port_counter_total", "mlx5_0", "1", "port_xmit_data"] == 1000.0
+    assert page["outrider_port_events_total", "mlx5_0", "1", "port_xmit_data"] == 1000.0
     assert page["outrider_port_up", "mlx5_0", "1"] == 1.0
-    assert page["outrider_port_rate_bits_per_second", "mlx5_0", "1"] == 4e11
+    assert page["outrider_port_rate_bytes_per_second", "mlx5_0", "1"] == 5e10
     assert page["outrider_port_carrier_changes_total", "eth0"] == 2.0
     tree.count("mlx5_0", "counters", port_xmit_data=5)
     again = ports.read(10.0)
     assert isinstance(again, Readings)
-    assert next(s.value for s in again.samples or [] if s.name == "outrider_port_counter_resets_total") == 1.0
+    assert next(s.value for s in again.samples or [] if s.name == "outrider_port_resets_total") == 1.0
 
 
 @pytest.mark.parametrize("junk", ["", "banana", "\x00\x01", "-", "9" * 4000, "4 ACTIVE"])

@@ -51,7 +51,7 @@ def test_one_measure_has_one_word_whoever_exposes_it() -> None:
     exporter = dcgm.gpu_measure("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", {})
     assert agent and exporter and agent[0] == exporter[0] == "ecc_uncorrected"
     assert ports.port_measure("node_infiniband_symbol_error_total", {}) == "symbol"
-    assert ports.port_measure("outrider_port_counter_total", {"counter": "symbol_error"}) == "symbol"
+    assert ports.port_measure("outrider_port_events_total", {"counter": "symbol_error"}) == "symbol"
     assert ports.port_measure("node_ethtool_transmitted_prio3_pause", {"device": "ens3"}) == "pause_sent"
     assert ports.port_measure("node_network_carrier", {"device": "docker0"}) is None
 
