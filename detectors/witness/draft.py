@@ -11,6 +11,8 @@ from outrider.fleet import Job
 
 #: How long the notice that an incident began or is over may take before it counts as failed, seconds.
 NOTICE_SECONDS = 60.0
+#: States in which an incident may still need what was copied for it.
+OPEN_STATES = frozenset({"suspected", "confirmed", "acting", "recovering"})
 #: Responses of which people hear, whatever is done or refused besides.
 TOLD = ("page", "drain", "restart")
 
@@ -93,9 +95,26 @@ class Draft:
         self._write(write)
         if change.event in ("confirmed", "resolved"):
             self._verdict(change)
+        if change.event == "refuted":
+            self.orders += translate.drop_orders(change.incident, self._let_go(change))
         if change.event == "resolved" and before is not None and "page" in before.get("times", {}):
             picture = self.pictures[change.incident]
             self.outbox.append(translate.resolved_row(change, picture, self.fence, NOTICE_SECONDS, self._wall))
+
+    def _let_go(self, change: IncidentChange) -> list[Job]:
+        """Jobs of a refuted suspicion of which no other incident is open: their early copies are of no use any more."""
+        wanted = {
+            job for picture in self.pictures.values() if picture.get("state") in OPEN_STATES for job in self._jobs_of(picture)
+        }
+        return [job for name, job in self._jobs_of({"subject": change.subject}).items() if name not in wanted]
+
+    def _jobs_of(self, picture: dict[str, Any]) -> dict[str, Job]:
+        subject = picture.get("subject", {})
+        return {
+            name: job
+            for name, job in self._jobs.items()
+            if name == subject.get("job") or any(node == subject.get("node") for node, _ in job.slots)
+        }
 
     def _split(self, change: IncidentChange, picture: dict[str, Any]) -> dict[str, Any] | None:
         """Where the seconds went, once they are over."""

@@ -6,6 +6,7 @@ read, then the engine is told how long this process stood still, and only then m
 
 import asyncio
 import contextlib
+import resource
 import signal as signals
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from detectors.core.council import Council
 from detectors.core.engine import Engine
 from detectors.witness import routes_agents, routes_people
 from detectors.witness.access import Access
+from detectors.witness.draft import OPEN_STATES
 from detectors.witness.heartbeats import HeartbeatReceiver
 from detectors.witness.http import Pages, serve
 from detectors.witness.intake import Intake
@@ -257,7 +259,10 @@ class Witness:
         yield from self.leader.readings()
 
 
-OPEN_STATES = frozenset({"suspected", "confirmed", "acting", "recovering"})
+def _allow_many_connections() -> None:
+    """Every agent holds a long poll open; the usual soft limit of 1,024 files would end at a thousand nodes."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def run_witness(config: Config, name: str) -> None:
@@ -267,6 +272,7 @@ def run_witness(config: Config, name: str) -> None:
         OutriderError: it cannot start.
     """
     witness = Witness(config, name)
+    _allow_many_connections()
 
     async def main() -> None:
         task = asyncio.current_task()

@@ -139,6 +139,15 @@ def _publish_orders(action: Action, job: Job | None) -> list[OrderTo]:
     return [OrderTo(to=node, order=order, keep_seconds=action.deadline_seconds) for node in nodes]
 
 
+def drop_orders(incident: str, jobs: list[Job]) -> list[OrderTo]:
+    """A suspicion was unfounded: the early copies that it caused are let go."""
+    return [
+        OrderTo(to=node, order=Order(number=0, id=f"{incident}.drop", order="drop", job=job.job, incident=incident))
+        for job in jobs
+        for node in sorted({node for node, _ in job.slots})
+    ]
+
+
 def incident_write(change: IncidentChange, wall: float, before: dict[str, Any] | None) -> IncidentWrite:
     """The newest picture of an incident and its line of history."""
     line = {"event": change.event, **_line(change, wall)}

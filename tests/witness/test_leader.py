@@ -225,3 +225,11 @@ async def test_what_the_council_fails_on_is_told_once(office: Office, monkeypatc
     await office.turn()
     assert [event.kind for event in office.council.heard if isinstance(event, OperatorEvent)] == ["release"]
     assert await office.ledger.controls() == []
+
+
+async def test_copies_are_let_go_when_the_suspicion_was_unfounded_and_no_other_stands(office: Office) -> None:
+    await office.turn(change("suspected"), change("suspected", incident="i2"))
+    await office.turn(change("refuted"))
+    assert await office.ledger.read_orders("n1", 0) == []
+    await office.turn(change("refuted", incident="i2"))
+    assert [(order.order, order.job) for order in await office.ledger.read_orders("n1", 0)] == [("drop", "j1")]
