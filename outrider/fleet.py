@@ -19,6 +19,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     power: str | None = None
 
 
+def leaf_of(node: Node) -> str:
+    """The one switch that a node hangs on; empty where it has several (a rail each) or none is known."""
+    switches = {node.switch, *node.nics.values()} - {None, ""}
+    return str(next(iter(switches))) if len(switches) == 1 else ""
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One training job. A slot is (node, gpu); its place in the list is the rank. `limits` are seconds: `train_s`, `eval_s`, .."""
 

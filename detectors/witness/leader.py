@@ -115,7 +115,7 @@ class Leader:
         """The council's numbers for `/metrics`; the state of things is shown by whoever leads."""
         yield from self.tally.readings()
         if self._council is not None:
-            yield from numbers.open_incidents(self._pictures)
+            yield from numbers.open_incidents(self._pictures, self._fleet)
             yield from numbers.state_of_the_fleet(self._fleet, self._pictures, self._memory, self._clock.monotonic())
 
     async def run(self) -> None:
@@ -163,7 +163,8 @@ class Leader:
 
     async def _pause(self, until: float) -> None:
         try:
-            await asyncio.wait_for(self.wake.wait(), max(0.0, until - self._clock.monotonic()))
+            async with asyncio.timeout(max(0.0, until - self._clock.monotonic())):  # wait_for of 3.11 may swallow a cancellation
+                await self.wake.wait()
         except TimeoutError:
             return
         self.wake.clear()
@@ -312,6 +313,9 @@ class Leader:
         self.commits += 1
         self._memory = memory
         self._settle(draft, heard, decisions)
+        for event, _ in said:
+            if (picture := self._pictures.get(event.target)) is not None:
+                self.tally.said(event.kind, str(picture.get("fault", "")))
 
     def _forget_pictures(self) -> None:
         """Keeps the open incidents and the newest closed ones."""

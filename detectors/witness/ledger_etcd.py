@@ -85,7 +85,8 @@ class EtcdLedger:
 
     async def changed(self, timeout_seconds: float) -> bool:
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_seconds)
+            async with asyncio.timeout(timeout_seconds):  # wait_for of 3.11 may swallow a cancellation
+                await self._changed.wait()
         except TimeoutError:
             return False
         self._changed.clear()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from detectors.core.types import Action, Decision, IncidentChange
 from detectors.witness.metrics import Histograms, Reading
-from outrider.fleet import Fleet
+from outrider.fleet import Fleet, leaf_of
 from outrider.metrics import INCIDENT_LABELS
 
 #: States in which an incident is a fact and not yet over.
@@ -38,6 +38,11 @@ class Tally:
             case _:
                 pass
 
+    def said(self, kind: str, fault: str) -> None:
+        """Counts a person's word that an incident was a false alarm."""
+        if kind == "false_alarm":
+            self._events[fault, kind] += 1
+
     def ended(self, action: str, outcome: str) -> None:
         """Counts the end of an action."""
         self._outcomes[action, outcome] += 1
@@ -63,12 +68,14 @@ def refusal_code(why: str) -> str:
     return "_".join(words[:2]) if words[:1] == ["mode"] else (words or ["unknown"])[0]
 
 
-def open_incidents(pictures: Pictures) -> Iterable[Reading]:
-    """One series for each subject of confirmed, open incidents."""
+def open_incidents(pictures: Pictures, fleet: Fleet) -> Iterable[Reading]:
+    """One series for each subject of confirmed, open incidents. A node's switch stands beside it."""
     shown = set()
+    leaves = {node.node: leaf_of(node) for node in fleet.nodes}
     for picture in pictures.values():
         if picture.get("state") in CONFIRMED_STATES:
             known = {**picture.get("subject", {}), **{name: picture.get(name, "") for name in ("fault", "culprit", "response")}}
+            known["switch"] = known.get("switch") or leaves.get(str(known.get("node")), "")
             shown.add(tuple(str(known.get(label, "")) for label in INCIDENT_LABELS))
     for labels in sorted(shown):
         yield "outrider_incident_open", labels, 1.0
@@ -86,7 +93,8 @@ def state_of_the_fleet(fleet: Fleet, pictures: Pictures, memory: Mapping[str, An
     suspect, lost = _nodes(pictures, {"suspected"}), _nodes(pictures, CONFIRMED_STATES)
     quarantined = set(recovery.get("quarantined", {}))
     resting = {name for name, on in guard.get("maintenance", {}).items() if on}
-    free = set(fleet.spares) - set(recovery.get("claimed", {})) - quarantined
+    unfit = set(recovery.get("safety", {}).get("unfit_spares", ()))
+    free = set(fleet.spares) - set(recovery.get("claimed", {})) - quarantined - unfit
     states: Counter[str] = Counter(dict.fromkeys(("healthy", "suspect", "lost", "quarantined", "maintenance", "spare"), 0))
     for node in fleet.nodes:
         for state, members in (

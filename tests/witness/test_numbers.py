@@ -5,6 +5,8 @@ from witness_doubles import FLEET
 
 from detectors.core.types import Action
 from detectors.witness.numbers import Tally, open_incidents, refusal_code, state_of_the_fleet
+from outrider.fleet import Fleet, Node
+from outrider.metrics import INCIDENT_LABELS
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ def test_a_refusal_has_a_bounded_word(why: str, code: str) -> None:
 
 def test_two_incidents_of_one_subject_are_one_series() -> None:
     picture = {"state": "confirmed", "fault": "node.lost", "culprit": "node", "response": "restart", "subject": {"node": "n1"}}
-    shown = list(open_incidents({"a": picture, "b": picture, "c": {**picture, "state": "resolved"}}))
+    shown = list(open_incidents({"a": picture, "b": picture, "c": {**picture, "state": "resolved"}}, Fleet()))
     assert shown == [("outrider_incident_open", ("node.lost", "node", "restart", "n1", "", "", "", ""), 1.0)]
 
 
@@ -61,3 +63,18 @@ def test_actions_and_refusals_are_counted() -> None:
         ("outrider_actions_total", ("drain", "done"), 1.0),
         ("outrider_refusals_total", ("limit",), 1.0),
     }
+
+
+def test_a_false_alarm_is_counted_by_class() -> None:
+    tally = Tally()
+    tally.said("false_alarm", "node.lost")
+    tally.said("ack", "node.lost")
+    assert list(tally.readings()) == [("outrider_incidents_total", ("node.lost", "false_alarm"), 1.0)]
+
+
+def test_a_node_incident_names_the_nodes_one_switch() -> None:
+    fleet = Fleet(nodes=(Node(node="n1", nics={"a": "leaf1"}), Node(node="n2", nics={"a": "rail0", "b": "rail1"})))
+    one = {"state": "confirmed", "fault": "node.lost", "culprit": "node", "response": "restart"}
+    pictures = {node: {**one, "subject": {"node": node}} for node in ("n1", "n2")}
+    place = INCIDENT_LABELS.index("switch")
+    assert [labels[place] for _, labels, _ in open_incidents(pictures, fleet)] == ["leaf1", ""]
