@@ -30,7 +30,10 @@ class Found:
 
 @dataclass(slots=True)
 class Outcome:
-    """An episode's score for one detector. `named`: (class said, class right, place right) of each verdict."""
+    """An episode's score for one detector. `named`: (class, verdict right, place right) of each verdict.
+
+    A right verdict counts for the fault that it found, a wrong one for the class that it named.
+    """
 
     found: list[Found] = field(default_factory=list)
     named: list[tuple[str, bool, bool]] = field(default_factory=list)
@@ -57,7 +60,7 @@ def outrider(record: Record) -> Outcome:
             continue
         found, truth = outcome.found[index], record.truths[index]
         placed = _placed(change, truth)
-        outcome.named.append((change.fault, True, placed))
+        outcome.named.append((truth.fault, True, placed))
         found.placed = found.placed or placed
         if found.seconds is None:
             found.seconds = change.t - truth.t
@@ -152,7 +155,7 @@ def baseline(record: Record, said: list[Conviction], *, hears_silence: bool) -> 
         found, truth = outcome.found[index], record.truths[index]
         right = truth.fault in SILENT if hears_silence else True
         placed = one.node is not None and one.node in truth.nodes and "node" in truth.place
-        outcome.named.append((name, right, placed))
+        outcome.named.append((truth.fault if right else name, right, placed))
         found.placed = found.placed or placed
         for field_name in ("seconds", "detected", "acted"):
             if getattr(found, field_name) is None and (right or field_name != "seconds"):

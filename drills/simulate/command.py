@@ -12,7 +12,6 @@ from drills.simulate.options import Options, PauseKind
 from drills.simulate.simulate import Simulation, one, prepare, run
 from outrider.config.loader import load_struct, read_toml
 from outrider.config.policy import Policy
-from outrider.errors import InputError
 
 
 @click.command("simulate")
@@ -25,7 +24,9 @@ from outrider.errors import InputError
 @click.option("--pause", type=click.Choice(["agent", "node", "host"]), default="agent", show_default=True,
               help="What a pause of a scenario stops.")  # fmt: skip
 @click.option("--restart-seconds", type=float, default=120.0, show_default=True)
-@click.option("--policy", "policy_file", type=click.Path(path_type=Path), help="TOML file with the section [policy].")
+@click.option(
+    "--policy", "policy_file", type=click.Path(path_type=Path), help="TOML file: the section [policy], or its keys alone."
+)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--witnesses", type=int, default=3, show_default=True)
 @click.option("--step-seconds", type=float, default=5.0, show_default=True)
@@ -57,7 +58,7 @@ def simulate(
         from drills.simulate.plot import check_path
 
         check_path(plot)
-    simulation = prepare(_options(asked), _policy(policy_file or config_file))
+    simulation = prepare(_options(asked), _policy(policy_file or config_file, bare=policy_file is not None))
     if episode is not None:
         return _again(simulation, episode)
     _run(simulation, quiet=as_json and not sys.stderr.isatty())
@@ -130,13 +131,15 @@ def _options(asked: dict[str, Any]) -> Options:
     )  # fmt: skip
 
 
-def _policy(path: Path | None) -> Policy:
+def _policy(path: Path | None, *, bare: bool) -> Policy:
     if path is None:
         return Policy()
     table, text = read_toml(path)
-    if "policy" not in table:
-        raise InputError("has no section [policy]", file=str(path))
-    return load_struct(table["policy"], Policy, str(path), text, ("policy",))
+    if "policy" in table:
+        return load_struct(table["policy"], Policy, str(path), text, ("policy",))
+    if bare:  # a file that holds nothing but a policy may leave the section's name out
+        return load_struct(table, Policy, str(path), text)
+    return Policy()
 
 
 def _run(simulation: Simulation, *, quiet: bool) -> None:

@@ -64,7 +64,8 @@ def load(name: str) -> Jitter:
         return Jitter(name="J")
     if name == "none":
         return NONE
-    if name in SHIPPED:
+    if name.removesuffix(".json") in SHIPPED and not Path(name).exists():
+        name = name.removesuffix(".json")
         return _scenario((files("drills.simulate") / "data" / f"{name}.json").read_text(encoding="utf-8"), name)
     try:
         text = Path(name).read_text(encoding="utf-8")
