@@ -7,6 +7,7 @@ Source of the shapes: prometheus/alertmanager `api/v2/openapi.yaml`, `postableAl
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,9 +37,12 @@ OVER = ("resolved", "refuted")
 class AlertmanagerSender:
     """One Alertmanager, alone or clustered."""
 
-    def __init__(self, target: AlertmanagerTarget, settings: AlertsConfig, ledger: Ledger, site: str) -> None:
+    def __init__(
+        self, target: AlertmanagerTarget, settings: AlertsConfig, ledger: Ledger, site: str, leaves: Mapping[str, str]
+    ) -> None:
         self.name, self.types, self.attempts_max = target.name, target.types or TYPES, target.attempts_max
         self._target, self._settings, self._ledger, self._site = target, settings, ledger, site
+        self._leaves = leaves
         self._redactor = Redactor(settings.redact)
         self._token = read_token(target.token_file)
         self._session: aiohttp.ClientSession | None = None
@@ -78,6 +82,8 @@ class AlertmanagerSender:
 
     def _alert(self, picture: dict[str, Any], now_wall: float) -> dict[str, Any]:
         page = tell(picture, self._settings, self._site, self._redactor)
+        if "switch" not in page.labels and (leaf := self._leaves.get(page.labels.get("node", ""))):
+            page.labels["switch"] = leaf
         return alert(page, str(picture.get("opened") or _rfc3339(now_wall)), now_wall, self._target.hold_seconds)
 
     async def _keep(self) -> None:

@@ -20,8 +20,10 @@ from alerts.senders import Sender, make_senders
 from detectors.witness.ledger import Ledger, LedgerError, make_ledger
 from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import AlertsConfig
+from outrider.config.fleet import FleetSection
 from outrider.config.ledger import LedgerSection
 from outrider.config.site import Config, SiteSection, read_config
+from outrider.fleet import leaf_of
 
 #: Deliveries under way at once: bounds memory and sockets. 1,000 incidents are 16 rounds of it.
 PARALLEL = 64
@@ -218,7 +220,8 @@ async def serve(config: Config) -> None:
     await ledger.open()
     metrics = DelivererMetrics()
     try:
-        senders = make_senders(settings, ledger, config.get(SiteSection).name)
+        leaves = {node.node: leaf_of(node) for node in config.get(FleetSection).nodes}
+        senders = make_senders(settings, ledger, config.get(SiteSection).name, leaves)
         async with metrics.page(settings, ledger):
             holder = f"deliverer-{time.monotonic_ns():x}"
             await Deliverer(ledger, settings, senders, holder, random.Random(), metrics).run()  # noqa: S311

@@ -1,7 +1,9 @@
 """What a target is to the deliverer: something that takes a row of the outbox and says what came of it. One kind a module."""
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import aiohttp
@@ -77,8 +79,13 @@ class WebhookSender:
         return tuple(found)
 
 
-def make_senders(settings: AlertsConfig, ledger: Ledger, site: str) -> list[Sender]:
+def make_senders(
+    settings: AlertsConfig, ledger: Ledger, site: str, leaves: Mapping[str, str] = MappingProxyType({})
+) -> list[Sender]:
     """All targets of the configuration, each by its kind; a kind's module is loaded only if it is used.
+
+    Args:
+        leaves: node -> its one switch, a label of alerts about it.
 
     Raises:
         InputError: a secret cannot be read, or a package that a kind needs is missing.
@@ -87,7 +94,7 @@ def make_senders(settings: AlertsConfig, ledger: Ledger, site: str) -> list[Send
     if settings.alertmanagers:
         from alerts.alertmanager import AlertmanagerSender
 
-        senders += [AlertmanagerSender(target, settings, ledger, site) for target in settings.alertmanagers]
+        senders += [AlertmanagerSender(target, settings, ledger, site, leaves) for target in settings.alertmanagers]
     if settings.notify:
         from alerts.notify import NotifySender
 

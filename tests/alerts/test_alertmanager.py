@@ -154,7 +154,7 @@ async def cluster(tmp_path: Path, pager: Pager) -> AsyncIterator[Cluster]:
 def sender(cluster: Cluster, leader: Leader, **settings: Any) -> AlertmanagerSender:
     target = AlertmanagerTarget(name="am", urls=tuple(cluster.urls), repeat_seconds=1.0, hold_seconds=60.0)
     config = AlertsConfig(owners={"llm*": "team-llm"}, console_url="https://console/#/incident/{incident}", **settings)
-    return AlertmanagerSender(target, config, leader.ledger, "site")
+    return AlertmanagerSender(target, config, leader.ledger, "site", {"n2": "leaf1"})
 
 
 async def test_incident_is_posted_updated_and_resolved_with_one_page_each(cluster, leader, pager) -> None:
@@ -167,7 +167,10 @@ async def test_incident_is_posted_updated_and_resolved_with_one_page_each(cluste
         await until(lambda: pager.told)
         (first,) = pager.told
         (alert,) = first["alerts"]
-        assert alert["labels"] | {"fault": "node.lost", "node": "n2", "incident": "i1", "severity": "critical"} == alert["labels"]
+        assert (
+            alert["labels"] | {"fault": "node.lost", "node": "n2", "incident": "i1", "severity": "critical", "switch": "leaf1"}
+            == alert["labels"]
+        )
         assert "hunter2" not in str(first)
         assert "w1 faulty, w2 faulty" in alert["annotations"]["description"]
         assert alert["annotations"]["incident_url"] == "https://console/#/incident/i1"

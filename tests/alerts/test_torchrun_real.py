@@ -15,8 +15,8 @@ from outrider.config.targets import HostsTarget
 
 pytestmark = pytest.mark.real
 
-#: The part of ssh and systemd: `start` begins a torchrun agent, `stop` ends all of the unit (ranks outlive an agent that was killed);
-#: a dead host does neither.
+#: The part of ssh and systemd: `start` begins a torchrun agent, `stop` ends all of the unit, for ranks outlive an agent that was
+#: killed; a dead host does neither.
 REMOTE = """
 import os, pathlib, signal, subprocess, sys, time
 folder, what, node, *rest = sys.argv[1:]
