@@ -32,6 +32,8 @@ DEPTHS: dict[str, int] = {
     "gpu.row_remap_failed": 6,
     "gpu.slow": 5,
     "gpu.row_remap_pending": 4,
+    "link.errors": 4,
+    "nic.degraded": 4,
     "job.rank_exit": 3,
     "job.app_error": 3,
     "job.hang": 2,

@@ -6,7 +6,7 @@ a rank that ended on a suspect card) passes through here.
 
 from collections.abc import Callable
 
-from detectors.core.blame import Cause, Topology, common_causes
+from detectors.core.blame import Cause, Topology, common_causes, most_accused
 from detectors.core.docket import Docket
 from detectors.core.parts import Parts
 from detectors.core.rules.exits import ExitRule
@@ -14,7 +14,7 @@ from detectors.core.rules.gpu_codes import GpuCodeRule
 from detectors.core.rules.gpu_health import GpuHealthRule
 from detectors.core.rules.hang import HangRule
 from detectors.core.rules.host import OOM_SECONDS, HostRule
-from detectors.core.rules.links import LinkRule
+from detectors.core.rules.links import COMPLAINT_SECONDS, LinkRule
 from detectors.core.rules.loss import LossRule
 from detectors.core.rules.pace import PaceRule
 from detectors.core.rules.resume import ResumeRule
@@ -47,7 +47,7 @@ class Rulebook:
         self.health = GpuHealthRule(world, self.parts, docket)
         self.links = LinkRule(world, docket, self.locate)
         self.host = HostRule(world, docket)
-        self.exits = ExitRule(world, docket, self._explains_exit)
+        self.exits = ExitRule(world, docket, self._explains_exit, self._doubts, self._blamed)
         self.hangs = HangRule(world, docket, policy, silence.age, self.health.odd_of)
         self.pace = PaceRule(world, docket)
         self.loss = LossRule(world, docket)
@@ -171,6 +171,19 @@ class Rulebook:
         if killed is not None and now - killed[0] <= OOM_SECONDS:
             return "job.oom", Evidence(t=killed[0], kind="kernel", subject={"node": node}, effect="confirm", text=killed[1])
         return False
+
+    def _doubts(self, state: JobState) -> bool:
+        return any(node in state.node_ranks for node in self.silence.cases)
+
+    def _blamed(self, state: JobState, now: float) -> str | None:
+        """The node of a job that most of its ranks' transport errors name."""
+        told = [
+            (accuser, node)
+            for node, complaints in sorted(self.silence.complaints.items())
+            for when, accuser, _ in complaints
+            if node in state.node_ranks and now - when <= COMPLAINT_SECONDS
+        ]
+        return most_accused(told)
 
     # --- handlers of more than one rule ---
 

@@ -348,3 +348,156 @@ def test_a_node_in_maintenance_is_not_judged() -> None:
     ]
     lines = run(header(until=160), *window, pause(40, "n1", 55.0, data={"heartbeats": True, "steps": False}))
     assert lines == []
+
+
+HELD = {"heartbeats": False, "steps": True}
+NVLINK = (
+    "NVRM: Xid (PCI:{}): 74, pid=1, name=python, NVLink: fatal error detected on link 14(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+)
+
+
+def beat(t: float, node: str, seq: int, boot: str = "b") -> dict[str, Any]:
+    return {"t": t, "kind": "heartbeat", "node": node, "data": {"seq": seq, "boot": boot}}
+
+
+def timeouts(late: int | None, missing: int | None) -> list[dict[str, Any]]:
+    told: dict[str, Any] = {"group": "dp", "op": "ALLREDUCE", "elapsed_s": 600, "last_completed": 100}
+    return [
+        {"t": 640 + rank / 50, "kind": "collective_timeout", "job": "j1", "rank": rank,
+         "data": {**told, "last_enqueued": 100 if rank == late else 101}}
+        for rank in range(8) if rank != missing
+    ]  # fmt: skip
+
+
+def dark(t: float, node: str) -> dict[str, Any]:
+    return {"t": t, "kind": "link", "node": node, "nic": "mlx5_1", "port": 1, "data": {"state": "down"}}
+
+
+def pauses(t: float, node: str, count: int) -> dict[str, Any]:
+    data = {"tx_prio3_pause": count if node == "n2" else 0, "rx_prio3_pause": 0 if node == "n2" else count}
+    return {"t": t, "kind": "port_counters", "node": node, "nic": "mlx5_1", "port": 1, "data": data}
+
+
+def lost_peers(accused: str) -> list[dict[str, Any]]:
+    """Ranks of other nodes lose their peer there, and abort."""
+    errors = [
+        {"t": 40 + r / 10, "kind": "collective_error", "job": "j1", "rank": r, "node": f"n{r // 2 + 1}", "data": {"peer": accused}}
+        for r in range(8)
+        if f"n{r // 2 + 1}" != accused
+    ]
+    exits = [{"t": 41 + r / 10, "kind": "process_exit", "job": "j1", "rank": r, "value": -6} for r in range(8)]
+    return [*errors, *exits]
+
+
+def hung_task(text: str) -> dict[str, Any]:
+    return {
+        "t": 100,
+        "kind": "kernel",
+        "node": "n2",
+        "data": {"event": "hung_task"},
+        "text": f"INFO: task python3:1 blocked. {text}",
+    }
+
+
+ONE_CAUSE: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
+    "a task that hangs in the GPU driver": (
+        header(until=200), [pause(40, "n2", None, data=HELD), hung_task("os_acquire_rwlock_write [nvidia]")],
+        {"fault": "gpu.driver_hang", "response": "restart", "node": "n2"},
+    ),
+    "a task that hangs in its file system's client": (
+        header(until=200), [pause(40, "n2", None, data=HELD), hung_task("nfs_wait_bit_killable")],
+        {"fault": "storage.hang", "response": "restart", "culprit": "node", "node": "n2"},
+    ),
+    "time-outs of all ranks but one that says nothing": (
+        header(until=900, limits={"train_s": 1200}), [pause(40, "n3", None, data=HELD), *timeouts(None, 5)],
+        {"fault": "job.hang", "response": "restart", "rank": 5, "node": "n3"},
+    ),
+    "time-outs that show one rank behind": (
+        header(until=900, limits={"train_s": 1200}), [pause(40, "n3", None, data=HELD), *timeouts(5, None)],
+        {"fault": "job.hang", "response": "restart", "rank": 5},
+    ),
+    "an NVLink that both its ends tell of": (
+        header(until=100),
+        [*(xid(40 + k, 74, pci=pci, text=NVLINK.format(pci)) for k, pci in enumerate(("0000:3b:00", "0000:5d:00"))),
+         {"t": 42, "kind": "process_exit", "job": "j1", "rank": 0, "value": 1}],
+        {"fault": "gpu.nvlink", "response": "restart", "pci": "0000:3b:00"},
+    ),
+    "a lost card whose loss sprays other codes": (
+        header(until=100),
+        [xid(40, 79), xid(41, 45, pci="0000:5d:00"), {"t": 41, "kind": "process_exit", "job": "j1", "rank": 0, "value": -6}],
+        {"fault": "gpu.fallen_off_bus", "response": "restart"},
+    ),
+    "a part of a leaf switch": (
+        header(nodes=12, spares=0, until=100, nics=2),
+        [dark(40 + n / 50, f"n{n}") for n in (1, 2, 3, 4)],
+        {"fault": "switch.down", "response": "page", "switch": "leaf-1"},
+    ),
+    "the sender of pause frames and not those who get them": (
+        header(until=200, nics=2),
+        [pauses(10.0 * k + n / 10, f"n{n}", k * 50000) for k in range(12) for n in (1, 2, 3)],
+        {"fault": "nic.congestion", "response": "page", "node": "n2"},
+    ),
+    "memory that the kernel had to take back by killing": (
+        header(until=100),
+        [{"t": 39, "kind": "kernel", "node": "n2", "data": {"event": "oom"}, "text": "Out of memory: Killed process 1 (python)"},
+         {"t": 40, "kind": "process_exit", "job": "j1", "rank": 3, "value": -9}],
+        {"fault": "job.oom", "response": "restart", "rank": 3},
+    ),
+    "a node that all its peers lose while it beats on": (
+        header(until=100), [pause(40, "n3", None, data=HELD), *lost_peers("n3")],
+        {"fault": "link.errors", "response": "restart", "node": "n3", "culprit": "nic"},
+    ),
+    "a snapshot older than the newest": (
+        header(until=100, step_s=None),
+        [{"t": t, "kind": "snapshot", "job": "j1", "value": v, "data": {"state": s}}
+         for t, v, s in ((10, 100, "committed"), (20, 200, "committed"), (60, 100, "restored"))],
+        {"fault": "job.resume_mismatch", "response": "page"},
+    ),
+    "a rank whose loss alone differs": (
+        header(until=140, step_s=None),
+        [step(4.0 * k + r / 100, k, r, loss=2.5 - k / 1000 + 0.1 * (r == 3 and k >= 20)) for k in range(30) for r in range(8)],
+        {"fault": "gpu.sdc", "response": "page", "rank": 3},
+    ),
+    "a card that is throttled and slow": (
+        header(until=110, step_s=None),
+        [*({"t": 5.0 * k, "kind": "gpu_state", "node": "n2", "gpu": 1, "source": "nvml",
+            "data": {"sm_mhz": 900, "sm_mhz_max": 1980, "temp_c": 92, "throttle": ["hw_thermal_slowdown"]}} for k in range(20)),
+         *steps(lambda number: 3)],
+        {"fault": "gpu.thermal", "response": "drain", "rank": 3},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "signals", "expected"), ONE_CAUSE.values(), ids=ONE_CAUSE)
+def test_one_cause_is_one_incident(head: dict[str, Any], signals: list[dict[str, Any]], expected: dict[str, Any]) -> None:
+    [incident] = final(run(head, *signals))
+    assert {key: ({**incident["subject"], **incident})[key] for key in expected} == expected
+
+
+NOTHING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "an agent that counts anew without a start number": (
+        header(nodes=1, spares=0, until=90, heartbeat_s=None, job=False),
+        [*(beat(t, "n1", 500 + t) for t in range(30)), *(beat(t + 0.5, "n1", t - 29) for t in range(30, 90))],
+    ),
+    "heartbeats each five seconds": (header(until=200, heartbeat_s=5.0), []),
+    "heartbeats that come twice and out of order": (
+        header(nodes=1, spares=0, until=60, heartbeat_s=None, job=False),
+        sorted((beat(t + d, "n1", t) for t in range(1, 60) for d in (0.0, 0.4, 1.7)), key=lambda one: one["t"]),
+    ),
+    "corrected memory errors": (
+        header(until=100),
+        [{"t": 20 + k, "kind": "ecc", "node": "n2", "gpu": 1, "data": {"corrected": k * 1000}} for k in range(20)],
+    ),
+    "a code of a program without an exit": (header(until=200), [xid(40, 94)]),
+    "an injected code": (header(until=100), [xid(40, 79, data={"injected": True})]),
+    "steps of an attempt that is over": (
+        header(until=100),
+        [{"t": 50, "kind": "process_exit", "job": "j1", "rank": 1, "value": 1, "data": {"attempt": 0}}],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "signals"), NOTHING.values(), ids=NOTHING)
+def test_what_is_no_fault_is_not_above_watch(head: dict[str, Any], signals: list[dict[str, Any]]) -> None:
+    lines = run(head, *signals)
+    assert not actions(lines) and all(line["response"] in ("ignore", "watch") for line in lines)

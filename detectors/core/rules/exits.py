@@ -19,13 +19,16 @@ PLANNED = frozenset(
 #: Exit codes of processes that somebody else stopped: SIGABRT (their own watchdog), SIGTERM, SIGINT; as shells write them too.
 VICTIM_CODES = frozenset({-6, 134, -15, 143, -2, 130})
 TERMINATED = frozenset({-15, 143, -2, 130})
-#: How long a victim's exit waits for its cause. The slowest cause is a silent node at the hard limit.
-CAUSE_SECONDS = 40.0
+#: How long a victim's exit waits for its cause; longer while a node of the job is silent, for at most its hard limit.
+SHORT_SECONDS, CAUSE_SECONDS = 10.0, 40.0
 #: A suspicion about an exit is repeated this long; by then the council has long acted.
 LASTS_SECONDS = 60.0
 
 
 Explains = Callable[[JobState, int, str, float], tuple[str, Evidence] | bool]
+
+Doubted = Callable[[JobState], bool]
+Blames = Callable[[JobState, float], str | None]
 
 
 class ExitRule:
@@ -35,14 +38,17 @@ class ExitRule:
         world, docket: what is known, where suspicions are kept.
         explains: says of an exit (job, rank, text, now) that another suspicion has taken it as its evidence (True), that it is
             another fault, with the evidence for that, or that nothing explains it (False).
+        doubted: whether a node of the job is silent and being judged.
+        blames: the node that the job's ranks lost, if one stands out among their complaints.
     """
 
-    def __init__(self, world: World, docket: Docket, explains: Explains) -> None:
-        self.world, self.docket, self._explains = world, docket, explains
+    def __init__(self, world: World, docket: Docket, explains: Explains, doubted: Doubted, blames: Blames) -> None:
+        self.world, self.docket = world, docket
+        self._explains, self._doubted, self._blames = explains, doubted, blames
         #: (job, rank) -> when its own collective failed in this attempt.
         self._complained: dict[tuple[str, int], float] = {}
-        #: job -> (when, rank, code): the first victim, waiting for a cause.
-        self._waiting: dict[str, tuple[float, int, int]] = {}
+        #: job -> (when, rank, code, when to look): the first victim, waiting for a cause.
+        self._waiting: dict[str, tuple[float, int, int, float]] = {}
 
     def complained(self, signal: Signal, now: float) -> None:
         """A rank's collective failed or timed out: if it ends now, it is a victim."""
@@ -68,7 +74,7 @@ class ExitRule:
         if reason in ("oom", "out_of_memory", "oom_killed"):
             self._accuse(state, rank, code, now, "job.oom", f"rank {rank} ran out of memory", "oom", "restart")
         elif code in VICTIM_CODES or (state.name, rank) in self._complained:
-            self._waiting.setdefault(state.name, (now, rank, code))
+            self._waiting.setdefault(state.name, (now, rank, code, now + SHORT_SECONDS))
         else:
             self._waiting.pop(state.name, None)
             self._accuse(state, rank, code, now, "job.rank_exit", f"rank {rank} ended with {_words(code)}", "exit", "restart")
@@ -81,17 +87,25 @@ class ExitRule:
 
     def advance(self, now: float) -> None:
         """Victims whose cause never showed up are told of after all."""
-        for name, (when, rank, code) in sorted(self._waiting.items()):
+        for name, (when, rank, code, due) in sorted(self._waiting.items()):
             state = self.world.jobs.get(name)
-            if now >= when + CAUSE_SECONDS:
-                del self._waiting[name]
-                if state is not None and not state.planned and code not in TERMINATED:
+            if now < due:
+                continue
+            if state is not None and now < when + CAUSE_SECONDS and self._doubted(state):
+                self._waiting[name] = (when, rank, code, when + CAUSE_SECONDS)  # a silent node of the job is being judged
+                continue
+            del self._waiting[name]
+            if state is not None and not state.planned and code not in TERMINATED:
+                blamed = self._blames(state, now)
+                if blamed is not None:
+                    self._accuse_path(state, rank, code, blamed, now)
+                else:
                     self._accuse(state, rank, code, now, "job.rank_exit", f"rank {rank} ended with {_words(code)} after its "
                                  "collective failed; nobody else was found guilty", "victim_without_cause", "restart")  # fmt: skip
 
     def next_due(self) -> float:
         """When `advance` has something to do."""
-        return min((when + CAUSE_SECONDS for when, _, _ in self._waiting.values()), default=float("inf"))
+        return min((due for _, _, _, due in self._waiting.values()), default=float("inf"))
 
     def _planned(self, state: JobState, reason: str, now: float) -> None:
         state.planned, state.ended = reason, True
@@ -100,6 +114,19 @@ class ExitRule:
             "job.planned_stop", {"job": state.name}, now=now, incarnation=str(state.attempt), lasts=LASTS_SECONDS,
             reason=f"{state.name} was stopped: {reason}", reason_code="planned", extra={"attempt": state.attempt},
             evidence=(_evidence(now, state.name, None, f"stopped: {reason}"),),
+        )  # fmt: skip
+
+    def _accuse_path(self, state: JobState, rank: int, code: int, node: str, now: float) -> None:
+        """Ranks ended because they lost their peers on one node, and nothing else is known of that node."""
+        text = f"rank {rank} ended with {_words(code)}: most ranks that lost a peer lost it on {node}, which still beats"
+        told = Evidence(
+            t=now, kind="collective_error", subject={"node": node}, effect="confirm", text=f"the peers lost are on {node}",
+            layer="communication",
+        )  # fmt: skip
+        self.docket.accuse(
+            "link.errors", {"node": node, "job": state.name}, now=now, incarnation=str(state.attempt), reason=text, culprit="nic",
+            reason_code="peers_lost", response="restart", lasts=LASTS_SECONDS, extra={"attempt": state.attempt},
+            evidence=(told, _evidence(now, state.name, rank, text)),
         )  # fmt: skip
 
     def _accuse(
