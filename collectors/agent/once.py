@@ -10,8 +10,9 @@ import msgspec
 from collectors.agent.loop import Loop
 from collectors.agent.state import boot_id
 from collectors.frame.found import Found
+from collectors.frame.health import CollectorState
 from collectors.frame.pipe import Read
-from collectors.frame.supervisor import CollectorState, Supervisor
+from collectors.frame.supervisor import Supervisor
 from collectors.frame.types import Place
 from outrider.signals import Signal
 

@@ -8,16 +8,17 @@ import os
 import signal as signals
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from collectors.agent.loop import Loop
-from collectors.agent.metrics import Family, family
+from collectors.agent.metrics import Family
 from collectors.frame.board import Begun, Board, make_board
 from collectors.frame.found import Found
+from collectors.frame.health import CollectorState, collector_families
 from collectors.frame.nursery import nursery_pipe, start_nursery
 from collectors.frame.pipe import Exited, Pipe, PipeError, Read, Spawn, Spawned
-from collectors.frame.types import Collector, News, NoData, NotSupported, Place, Readings, Sample
+from collectors.frame.types import News, NoData, NotSupported, Place, Readings
 from outrider.metrics import METRICS
 from outrider.signals import Signal
 
@@ -28,25 +29,8 @@ STUCK_SOON_SECONDS = 2.5
 STUCK_AGAIN_SECONDS = 30.0
 #: First and longest wait before a lost child is replaced.
 BACKOFF_SECONDS = (1.0, 60.0)
-#: Samples older than this many intervals are dead and leave the page.
-AGE_INTERVALS = 3.0
 #: Samples of one collector on the page: 16 GPUs with 100 values each are 1,600.
 SAMPLES_MAX = 5_000
-
-
-@dataclass
-class CollectorState:
-    """What is known of one collector. `kind` None: it could not be loaded."""
-
-    kind: type[Collector] | None
-    supported: bool | None = None
-    success: bool | None = None
-    reason: str = "not read yet"
-    seconds: float = 0.0
-    good_at: float | None = None
-    errors: int = 0
-    samples: list[Sample] = field(default_factory=list)
-    last_signals: list[Signal] = field(default_factory=list)
 
 
 @dataclass
@@ -284,36 +268,7 @@ class Supervisor:
 
     def families(self) -> Iterable[Family]:
         """The collectors' own health, and their samples."""
-        now, node = self._loop.clock.monotonic(), self._place.node
-        health: dict[str, list[tuple[dict[str, str], float]]] = {}
-        readings: dict[str, list[tuple[dict[str, str], float]]] = {}
-        for name, state in self.states.items():
-            labels = {"node": node, "collector": name}
-            self._add_health(health, labels, state, now)
-            if state.kind is None or state.good_at is None:
-                continue
-            if now - state.good_at > max(60.0, AGE_INTERVALS * state.kind.interval_seconds):
-                continue
-            for sample in state.samples:
-                readings.setdefault(sample.name, []).append(({"node": node, **sample.labels}, sample.value))
-        for metric_name, samples in (*health.items(), *readings.items()):
-            yield family(metric_name, samples)
-
-    @staticmethod
-    def _add_health(
-        health: dict[str, list[tuple[dict[str, str], float]]], labels: dict[str, str], state: CollectorState, now: float
-    ) -> None:
-        def add(name: str, value: float) -> None:
-            health.setdefault(f"outrider_collector_{name}", []).append((labels, value))
-
-        add("errors_total", state.errors)
-        if state.supported is not None:
-            add("supported", float(state.supported))
-        if state.success is not None:
-            add("success", float(state.success))
-            add("duration_seconds", state.seconds)
-        if state.good_at is not None:
-            add("age_seconds", now - state.good_at)
+        return collector_families(self.states, self._place.node, self._loop.clock.monotonic())
 
 
 def _alive(pid: int) -> bool:
