@@ -32,6 +32,8 @@ def print_answer(findings: list[Finding], *, sources: int, kinds: list[str]) -> 
 def _filled(step: str, subject: dict[str, Any]) -> str:
     """A command with the names that are known in place of NODE, GPU, PCI, NIC, MOUNT and JOB."""
     known = {key.upper(): str(subject[key]) for key in ("node", "gpu", "pci", "nic", "mount", "job") if key in subject}
+    if "pci" in subject:
+        known.setdefault("GPU", f"{subject['pci']}.0")  # the driver's tools take a bus address as well
     return re.sub(r"\b(?:NODE|GPU|PCI|NIC|MOUNT|JOB)\b(?!-)", lambda word: known.get(word[0], word[0]), step)
 
 
