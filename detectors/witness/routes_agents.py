@@ -40,7 +40,8 @@ class OrderBoard:
         event = asyncio.Event()
         self._waiting.setdefault(node, set()).add(event)
         try:
-            await asyncio.wait_for(event.wait(), seconds)
+            async with asyncio.timeout(seconds):  # wait_for of 3.11 may swallow a cancellation
+                await event.wait()
         except TimeoutError:
             return
         finally:
