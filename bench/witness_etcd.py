@@ -35,10 +35,16 @@ def start(folder: Path) -> dict[str, "subprocess.Popen[bytes]"]:
     made = {}
     for index, (client, peer) in enumerate(zip(clients, peers, strict=True)):
         arguments = {
-            "name": f"m{index}", "data-dir": str(folder / f"m{index}"), "listen-client-urls": client,
-            "advertise-client-urls": client, "listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": cluster,
-            "heartbeat-interval": "50", "election-timeout": "500",
-        }  # fmt: skip
+            "name": f"m{index}",
+            "data-dir": str(folder / f"m{index}"),
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": cluster,
+            "heartbeat-interval": "50",
+            "election-timeout": "500",
+        }
         command = ["etcd", "--unsafe-no-fsync", *(f"--{key}={value}" for key, value in arguments.items())]
         made[client] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return made
