@@ -135,15 +135,19 @@ class Leader:
                 except Exception:  # our own bug: counted, told, and the next term starts from what is durable
                     self.errors += 1
                     log.exception("core_error", kind="council")
-                    self._step_down()
+                    await self._give_back()  # another witness may have more luck
                     await asyncio.sleep(1.0)
         finally:
             if self._council is not None:
-                self._step_down()
-                try:
-                    await self._ledger.resign("leader", self.holder)
-                except LedgerError as error:
-                    log.warning("ledger_unreachable", error=str(error))
+                await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Leads no more, and lets another lead at once."""
+        self._step_down()
+        try:
+            await self._ledger.resign("leader", self.holder)
+        except LedgerError as error:
+            log.warning("ledger_unreachable", error=str(error))
 
     async def _term_of_office(self) -> None:
         """One renewal of the lease and the work until the next."""
