@@ -63,4 +63,6 @@ def main(paths: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(print("needs scenario files: python bench/pause_scenarios.py SCENARIO.json .."))
     main(sys.argv[1:])

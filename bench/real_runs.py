@@ -122,4 +122,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(print("needs the file of real runs: python bench/real_runs.py RUNS.csv.gz"))
     main(sys.argv[1])
