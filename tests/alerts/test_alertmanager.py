@@ -16,6 +16,7 @@ from conftest import Leader, row, until
 
 from alerts.alertmanager import AlertmanagerSender
 from alerts.rules.alertmanager import configuration
+from alerts.rules.prometheus import rules
 from alerts.rules.yaml import dump
 from alerts.story import alert_name, level_of
 from detectors.witness.ledger import Commit, IncidentWrite
@@ -285,3 +286,56 @@ async def test_the_rule_about_what_was_posted_directly_pages_nobody_again(cluste
     finally:
         await am.close()
     assert len(pager.told) == 1
+
+
+async def test_prometheus_fires_by_the_rules_and_the_page_comes_when_the_deliverer_is_dead(cluster, pager, tmp_path) -> None:
+    """The second way: an exporter's page, the generated rules, a real Prometheus; nobody posts anything directly."""
+    program = shutil.which("prometheus") or pytest.skip("prometheus is not installed")
+    open_ = {"n2"}
+
+    async def metrics(_: web.Request) -> web.Response:
+        lines = [f'outrider_incident_open{{fault="node.lost",culprit="node",response="restart",node="{node}"}} 1' for node in open_]
+        return web.Response(text='outrider_build_info{component="witness"} 1\n' + "".join(f"{line}\n" for line in lines))
+
+    application = web.Application()
+    application.router.add_get("/metrics", metrics)
+    exporter = web.AppRunner(application)
+    await exporter.setup()
+    await web.TCPSite(exporter, "127.0.0.1", 0).start()
+    made = rules("site", AlertsConfig())
+    for group in made["groups"]:
+        group["interval"] = "1s"
+        for rule in group["rules"]:
+            if "for" in rule:
+                rule["for"] = "1s"  # a minute for people; a test has none
+    (tmp_path / "outrider.rules.yml").write_text(dump(made, "test"))
+    target = [{"targets": [f"127.0.0.1:{exporter.addresses[0][1]}"]}]
+    members = [{"targets": [url.removeprefix("http://") for url in cluster.urls]}]
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(tmp_path / "outrider.rules.yml")],
+        "scrape_configs": [{"job_name": "outrider", "static_configs": target}],
+        "alerting": {"alertmanagers": [{"static_configs": members}]},
+    }  # fmt: skip
+    (tmp_path / "p.yml").write_text(dump(config, "test"))
+    command = [
+        program,
+        f"--config.file={tmp_path / 'p.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{free_port()}",
+    ]
+    with (tmp_path / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def told(status: str) -> list[str]:
+        return [alert["labels"]["node"] for one in pager.told for alert in one["alerts"]
+                if alert["labels"]["alertname"] == "OutriderNodeLost" and alert["status"] == status]  # fmt: skip
+
+    try:
+        await until(lambda: told("firing"), 30)
+        open_.clear()
+        await until(lambda: told("resolved"), 60)
+    finally:
+        process.kill()
+        process.wait(10)
+        await exporter.cleanup()
+    assert set(told("firing")) == set(told("resolved")) == {"n2"}

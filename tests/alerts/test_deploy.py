@@ -24,7 +24,7 @@ def test_rights_in_kubernetes_cover_every_call_of_the_adapter_and_nothing_wide()
     assert "*" not in text
 
 
-@pytest.mark.parametrize("page", ["docs/schedulers.md", "docs/webhooks.md"])
+@pytest.mark.parametrize("page", ["docs/schedulers.md", "docs/webhooks.md", "docs/safety.md", "docs/alerting.md"])
 def test_files_that_the_pages_name_are_there(page: str) -> None:
     text = (ROOT / page).read_text()
     for name in re.findall(r"`((?:deploy|tests|docs)/[\w./-]+)`", text):

@@ -1,0 +1,84 @@
+"""Receivers over TLS: the site's own authority is accepted; an expired or unknown certificate is said and tried again."""
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from conftest import row
+
+from alerts.senders import WebhookSender
+from outrider.config.targets import Target
+from outrider.errors import InputError
+
+pytestmark = pytest.mark.real
+
+
+def certificate(folder: Path, name: str, *before: str) -> Path:
+    """A self-signed certificate for 127.0.0.1, good for a day; `before` is a program that runs openssl at another time."""
+    for program in ("openssl", *before[:1]):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    path = folder / f"{name}.pem"
+    command = [*before, "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=receiver",
+               "-addext",                "subjectAltName=IP:127.0.0.1", "-keyout", folder / f"{name}.key", "-out", path]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    return path
+
+
+@pytest.fixture
+async def serve_tls() -> AsyncIterator[Callable]:
+    runners = []
+
+    async def start(cert: Path) -> str:
+        async def take(_: web.Request) -> web.Response:
+            return web.Response()
+
+        application = web.Application()
+        application.router.add_post("/hook", take)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(cert, cert.with_suffix(".key"))
+        runner = web.AppRunner(application)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        runners.append(runner)
+        return f"https://127.0.0.1:{runner.addresses[0][1]}/hook"
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+async def send(url: str, authority: Path | None, secret_file: str) -> tuple[str, str]:
+    target = Target(name="t", url=url, secret_files=(secret_file,), ca_file=str(authority) if authority else "")
+    sender = WebhookSender(target)
+    await sender.open()
+    try:
+        attempt = await sender.send(row("r"), 0.0)
+    finally:
+        await sender.close()
+    return attempt.outcome, attempt.reason_code
+
+
+async def test_certificate_of_the_sites_own_authority_is_accepted(tmp_path: Path, serve_tls, secret_file: str) -> None:
+    cert = certificate(tmp_path, "good")
+    assert await send(await serve_tls(cert), cert, secret_file) == ("accepted", "accepted")
+
+
+async def test_unknown_certificate_is_said_and_tried_again(tmp_path: Path, serve_tls, secret_file: str) -> None:
+    cert = certificate(tmp_path, "unknown")
+    assert await send(await serve_tls(cert), None, secret_file) == ("retry", "certificate")
+
+
+async def test_expired_certificate_is_said_and_tried_again(tmp_path: Path, serve_tls, secret_file: str) -> None:
+    cert = certificate(tmp_path, "old", "faketime", "2020-01-01")
+    assert await send(await serve_tls(cert), cert, secret_file) == ("retry", "certificate")
+
+
+async def test_file_that_is_no_certificate_is_a_mistake_of_the_configuration(tmp_path: Path, secret_file: str) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    with pytest.raises(InputError, match=r"junk\.pem"):
+        await send("https://127.0.0.1:9/", tmp_path / "junk.pem", secret_file)
