@@ -9,7 +9,8 @@ from outrider.fleet import Fleet, Job, Node
 NODES_MIN = 24
 #: A cell holds this many nodes for each victim, so that a rack of victims stays below the brake's tenth of the fleet.
 NODES_PER_VICTIM = 13
-SPARES = 2
+#: Spares at the least; a cell has one for each victim, for the accounts assume that spares suffice.
+SPARES_MIN = 2
 NICS = 4
 #: Racks behind one leaf switch of each rail.
 RACKS_PER_POD = 4
@@ -51,7 +52,7 @@ def build(options: Options, victims: tuple[int, ...], witnesses: tuple[str, ...]
                 chosen.setdefault(index)
     members = tuple(name_of(index) for index in sorted(chosen))
     nodes = [_node(index, options) for index in sorted(chosen)]
-    spares = tuple(f"spare{number}" for number in range(SPARES))
+    spares = tuple(f"spare{number}" for number in range(max(SPARES_MIN, len(victims))))
     nodes += [
         Node(node=name, rack="spares", gpus=options.gpus_per_node, address=f"10.255.0.{i + 1}") for i, name in enumerate(spares)
     ]
