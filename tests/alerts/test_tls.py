@@ -23,8 +23,9 @@ def certificate(folder: Path, name: str, *before: str) -> Path:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
     path = folder / f"{name}.pem"
-    command = [*before, "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=receiver",
-               "-addext",                "subjectAltName=IP:127.0.0.1", "-keyout", folder / f"{name}.key", "-out", path]  # fmt: skip
+    made = ("-keyout", folder / f"{name}.key", "-out", path)
+    subject = ("-subj", "/CN=receiver", "-addext", "subjectAltName=IP:127.0.0.1")
+    command = [*before, "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject, *made]
     subprocess.run(command, check=True, capture_output=True, timeout=30)
     return path
 
