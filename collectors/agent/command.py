@@ -1,6 +1,9 @@
 """`outrider agent`: one node's agent, and a single look of its collectors."""
 
+import os
+import signal
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +39,23 @@ def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool)
     if once:
         return _look_once(config, node, found, nursery, as_json=as_json)
     Agent(config, node, found, nursery).run()
+    return 0
+
+
+def serve(config_path: str | None) -> int:
+    """The agent as a service of `outrider up`: of the node that has this host's name. Where `[fleet]` has no such node, this is no
+    node, and the service only waits to be ended."""
+    from outrider.config.fleet import FleetSection
+    from outrider.config.site import read_config
+
+    host = socket.gethostname()
+    if any(node.node == host for node in read_config(config_path).get(FleetSection).nodes):
+        # A process image of its own: what the caller has loaded would stand in the memory of the agent and all its children.
+        command = [sys.executable, "-m", "outrider.cli.shell", "agent", "--node", host]
+        os.execv(sys.executable, [*command, "--config", config_path] if config_path else command)  # noqa: S606
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    signal.sigwait(ends)
     return 0
 
 

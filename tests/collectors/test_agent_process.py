@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from collector_site import Site
 
 from collectors.emulated.witness import Caller
+from outrider.config.security import write_secret
 from outrider.sdk import area, page
 
 pytestmark = pytest.mark.real
@@ -223,6 +225,44 @@ def test_the_page_of_metrics_is_served(make_site: Callable[..., Site]) -> None:
         urllib.request.urlopen(f"http://127.0.0.1:{site.metrics_port}/")
 
 
+def test_as_a_service_it_runs_the_node_of_this_hosts_name(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    site.config.write_text(site.config.read_text().replace('node = "n1"', f'node = "{socket.gethostname()}"'))
+    code = f"from collectors.agent.command import serve; serve({str(site.config)!r})"
+    site.processes.append(subprocess.Popen([sys.executable, "-c", code]))
+    site.witnesses[0].wait(lambda w: w.beats)
+    assert site.witnesses[0].beats[0].node == socket.gethostname()
+    site.processes[0].terminate()
+    assert site.processes[0].wait(10) == 0
+
+
+def test_as_a_service_on_a_host_that_is_no_node_it_waits(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    code = f"from collectors.agent.command import serve; print(1, flush=True); serve({str(site.config)!r})"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    site.processes.append(process)
+    assert process.stdout is not None
+    process.stdout.readline()
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.5)
+    process.terminate()
+    process.wait(10)
+    process.stdout.close()
+
+
+def test_off_loopback_the_page_needs_a_viewers_token(make_site: Callable[..., Site]) -> None:
+    site = make_site(1, 'metrics_address = "0.0.0.0"')
+    write_secret(site.folder / "viewer")
+    site.config.write_text(site.config.read_text().replace("[security]", f'[security]\nviewer_token_file = "{site.folder}/viewer"'))
+    site.start()
+    site.witnesses[0].wait(lambda w: w.beats)
+    url = f"http://127.0.0.1:{site.metrics_port}/metrics"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(url)
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {(site.folder / 'viewer').read_text().strip()}"})
+    assert b"outrider_build_info" in urllib.request.urlopen(request).read()
+
+
 @pytest.mark.parametrize(
     ("extra", "node", "told"),
     [
@@ -240,8 +280,6 @@ def test_a_wrong_setting_is_one_line_and_status_2(make_site: Callable[..., Site]
 
 
 def socket_at(port: int):
-    import socket
-
     channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     channel.bind(("127.0.0.1", port))
     return channel
