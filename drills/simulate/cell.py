@@ -38,13 +38,14 @@ def name_of(index: int) -> str:
 
 
 def build(options: Options, victims: tuple[int, ...], witnesses: tuple[str, ...]) -> Cell:
-    """A cell around the victims: their racks first, then the racks that follow, round the end of the fleet."""
+    """A cell around the victims: their racks, the racks behind the same switches, then the next ones, round the fleet's end."""
     size = min(options.nodes, max(NODES_MIN, NODES_PER_VICTIM * len(victims)))
     chosen = dict.fromkeys(victims)
-    racks = dict.fromkeys(victim // options.rack for victim in victims)
+    racks = list(dict.fromkeys(victim // options.rack for victim in victims))
+    pods = [rack // RACKS_PER_POD * RACKS_PER_POD + step for rack in racks for step in range(RACKS_PER_POD)]
     total = (options.nodes + options.rack - 1) // options.rack
-    first = next(iter(racks), 0)
-    for rack in (*racks, *((first + step) % total for step in range(total))):
+    first = racks[0] if racks else 0
+    for rack in (*racks, *pods, *((first + step) % total for step in range(total))):
         if len(chosen) >= size:
             break
         for index in range(rack * options.rack, min((rack + 1) * options.rack, options.nodes)):
