@@ -1,11 +1,14 @@
 """Joins the journals of several witnesses into one trace, so that `outrider replay` sees what each of them saw."""
 
+import gzip
 import heapq
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from detectors.witness.journal import SIGNALS, older
 from outrider.errors import InputError
 
 
@@ -26,13 +29,13 @@ def merge(folder: Path, names: tuple[str, ...]) -> Iterator[bytes]:
     """
     header, files = b"", []
     for name in names:
-        newest, older = folder / name / "signals.jsonl", folder / name / "signals.1.jsonl"
+        newest, before_it = folder / name / SIGNALS, older(folder / name / SIGNALS)
         if not newest.exists():
             continue
         header = _header(newest)
         start = _first_time(newest)
-        if older.exists() and start is not None and (before := _first_time(older)) is not None and before <= start:
-            files.append(older)
+        if before_it.exists() and start is not None and (before := _first_time(before_it)) is not None and before <= start:
+            files.append(before_it)
         files.append(newest)
     if not files:
         raise InputError("holds no journal of a configured witness", file=str(folder))
@@ -45,7 +48,7 @@ def _timed(path: Path) -> Iterator[tuple[float, bytes]]:
     """Signals with their times, never falling (a witness writes in the order of taking in); a torn line is left out."""
     latest = 0.0
     try:
-        with path.open("rb") as file:
+        with gzip.open(path, "rb") as file:
             next(file, b"")
             for line in file:
                 try:
@@ -53,8 +56,10 @@ def _timed(path: Path) -> Iterator[tuple[float, bytes]]:
                 except msgspec.MsgspecError:
                     continue
                 yield latest, line if line.endswith(b"\n") else line + b"\n"
+    except (EOFError, zlib.error):  # still being written, or cut off by a crash: what came before stands
+        return
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror or error}", file=str(path)) from None
 
 
 def _first_time(path: Path) -> float | None:
@@ -63,7 +68,7 @@ def _first_time(path: Path) -> float | None:
 
 def _header(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with gzip.open(path, "rb") as file:
             return file.readline()
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror or error}", file=str(path)) from None

@@ -41,7 +41,7 @@ class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Bounds: `batch_bytes_max` of one POST of signals (larger: 413); `signals_queue_max` signals a second and witness
     before it
-    answers 429, so that an agent keeps them; `journal_bytes_max` of one journal file, two are kept (0: no journal);
+    answers 429, so that an agent keeps them; `journal_bytes_max` of one journal file (compressed), two are kept (0: no journal);
     `incidents_max` incidents that the ledger remembers once closed; `nodes_max` senders whose order of signals is
     remembered.
     Clock: `tick_seconds` of the own-stall watch, `stall_seconds` late is a stall (0.5 s: far above scheduling noise,

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
+import secrets
 from pathlib import Path
 
 import pytest
@@ -93,26 +95,26 @@ def test_an_older_attempt_does_not_replace_a_newer_one(judge: Judge) -> None:
 async def test_the_journal_is_a_trace(judge: Judge, journal: Journal, tmp_path: Path) -> None:
     judge.observe(Signal(t=1.5, kind="xid", node="n1", value=79))
     await journal.close()
-    header, line = (json.loads(text) for text in (tmp_path / "journal/signals.jsonl").read_text().splitlines())
+    header, line = (json.loads(text) for text in gzip.decompress((tmp_path / "journal/signals.jsonl.gz").read_bytes()).splitlines())
     assert header["kind"] == "fleet"
     assert [node["node"] for node in header["nodes"]] == ["n1", "n2", "n3"]
     assert line == {"t": 1.5, "kind": "xid", "node": "n1", "value": 79, "to": ["w1"]}
 
 
 async def test_a_full_journal_starts_anew_and_keeps_one_older_file(tmp_path: Path) -> None:
-    ring = Ring(tmp_path / "x.jsonl", 100, b"header\n")
-    for index in range(10):
-        ring.add(f"line {index} {'.' * 30}\n".encode())
+    ring = Ring(tmp_path / "x.jsonl.gz", 300, b"header\n")
+    for _ in range(50):
+        ring.add(secrets.token_hex(20).encode() + b"\n")
         await ring.flush()
     ring.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.1.jsonl", "x.jsonl"]
-    assert (tmp_path / "x.jsonl").read_text().startswith("header\nline")
-    assert (tmp_path / "x.jsonl").stat().st_size <= 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.1.jsonl.gz", "x.jsonl.gz"]
+    assert gzip.decompress((tmp_path / "x.jsonl.gz").read_bytes()).startswith(b"header\n")
+    assert all(path.stat().st_size <= 400 for path in tmp_path.iterdir())
 
 
 async def test_a_disk_that_fails_costs_the_journal_only(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ring = Ring(tmp_path / "file" / "x.jsonl", 100, b"")
+    ring = Ring(tmp_path / "file" / "x.jsonl.gz", 100, b"")
     ring.add(b"line\n")
     await ring.flush()
     assert ring.dropped == 1
