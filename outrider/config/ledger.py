@@ -6,13 +6,16 @@ from msgspec import Struct
 
 
 class LedgerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`backend`: `sqlite` for one machine, `etcd` for witnesses on several. `path`: the SQLite file (its folder is made).
-    `endpoints`: etcd's client addresses, tried in turn; `prefix`: the keys' common beginning, one a site. `compact`: let the leader
-    compact etcd's history; false where an etcd is shared or compacts by itself.
+    """Where the ledger is, and its bounds.
 
-    `lease_seconds` (0.5..60): how long a leader or deliverer that says nothing keeps its place; shorter is a quicker change after
-    its death, longer bears longer stalls. It is renewed each third of that. `poll_seconds` (0.005..1): how often a follower looks
-    for changes. `votes_max`, `orders_max`, `rows_max`: bounds of the tables; the oldest finished rows go first.
+    backend: `sqlite` for one machine, `etcd` for witnesses on several.
+    path: the SQLite file; its folder is made.
+    endpoints, prefix: etcd's client addresses, tried in turn, and the keys' common beginning, one a site.
+    compact: the leader compacts etcd's history. False where an etcd is shared or compacts by itself.
+    lease_seconds: how long a leader or deliverer that says nothing keeps its place, 0.5 to 60; renewed each third of it. Shorter is a
+        quicker change after its death, longer bears longer stalls.
+    poll_seconds: how often a process looks for others' changes (SQLite), 0.005 to 1. A look costs microseconds.
+    votes_max, orders_max, rows_max: bounds of the tables; the oldest go first, of the outbox only what is over.
     """
 
     backend: Literal["sqlite", "etcd"] = "sqlite"

@@ -6,13 +6,10 @@ from msgspec import Struct
 class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One witness.
 
-    `name` is what votes and commands call it. `address` is where it listens and where agents reach it; the default is
-    loopback.
-    `http_port` (TCP) takes signals, orders and questions, `heartbeat_port` (UDP) heartbeats; 0 is not allowed,
-    because others must
-    know them. `vantage` names what the witness shares with others (host, rack, power): two witnesses with one vantage
-    point fall
-    together; empty means the address.
+    name: what votes and commands call it.
+    address: where it listens and where agents reach it. Default: loopback, so nobody from outside.
+    http_port, heartbeat_port: TCP port for signals, orders and questions; UDP port for heartbeats. 1 to 65535: others must know them.
+    vantage: what the witness shares with others (host, rack, power); two of one vantage point fall together. Empty: the address.
     """
 
     name: str
@@ -34,19 +31,17 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`members`: three (or five) witnesses; an even number adds no safety. `shared_vantage_ok`: admits openly that
-    witnesses share
-    a vantage point (one machine); `status` shows it as a warning. `state_dir`: journals, relative paths from where
-    the witness starts.
+    """The witnesses of the site, and their bounds.
 
-    Bounds: `batch_bytes_max` of one POST of signals (larger: 413); `signals_queue_max` signals a second and witness
-    before it
-    answers 429, so that an agent keeps them; `journal_bytes_max` of one journal file (compressed), two are kept (0: no journal);
-    `incidents_max` incidents that the ledger remembers once closed; `nodes_max` senders whose order of signals is
-    remembered.
-    Clock: `tick_seconds` of the own-stall watch, `stall_seconds` late is a stall (0.5 s: far above scheduling noise,
-    far below
-    any time-out).
+    members: three or five; an even number adds no safety.
+    shared_vantage_ok: admits openly that witnesses share a vantage point (one machine); `status` shows it either way.
+    state_dir: folder of the journals; a relative path counts from where the witness is started.
+    batch_bytes_max: most bytes of one POST of signals; a larger one is answered 413.
+    signals_queue_max: signals a second and witness; above it the answer is 503, so that agents keep them.
+    journal_bytes_max: size of one journal file (compressed), of which two are kept. 0: no journal. 1,000 nodes fill 256 MiB in hours.
+    nodes_max: senders whose place in the order of signals is remembered (about 200 bytes each).
+    tick_seconds: pace of the own-stall watch, 0.01 to 1. Faster sees shorter stalls and costs a wake-up each.
+    stall_seconds: a tick this late is a stall. Far above scheduling noise, far below any time-out.
     """
 
     members: tuple[Member, ...] = ()
@@ -55,7 +50,6 @@ class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     batch_bytes_max: int = 4 << 20
     signals_queue_max: int = 50_000
     journal_bytes_max: int = 256 << 20
-    incidents_max: int = 10_000
     nodes_max: int = 65_536
     tick_seconds: float = 0.1
     stall_seconds: float = 0.5
