@@ -12,8 +12,8 @@ class LedgerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     path: the SQLite file; its folder is made.
     endpoints, prefix: etcd's client addresses, tried in turn, and the keys' common beginning, one a site.
     compact: the leader compacts etcd's history. False where an etcd is shared or compacts by itself.
-    lease_seconds: how long a leader or deliverer that says nothing keeps its place, 0.5 to 60; renewed each third of it. Shorter is a
-        quicker change after its death, longer bears longer stalls.
+    lease_seconds: how long a leader or deliverer that says nothing keeps its place, 0.5 to 60; renewed each third of it. Shorter
+        is a quicker change after its death, longer bears longer stalls.
     poll_seconds: how often a process looks for others' changes (SQLite), 0.005 to 1. A look costs microseconds.
     votes_max, orders_max, rows_max: bounds of the tables; the oldest go first, of the outbox only what is over.
     """

@@ -8,7 +8,7 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: what votes and commands call it.
     address: where it listens and where agents reach it. Default: loopback, so nobody from outside.
-    http_port, heartbeat_port: TCP port for signals, orders and questions; UDP port for heartbeats. 1 to 65535: others must know them.
+    http_port, heartbeat_port: TCP port for signals, orders and questions; UDP port for heartbeats. 1 to 65535.
     vantage: what the witness shares with others (host, rack, power); two of one vantage point fall together. Empty: the address.
     """
 
@@ -38,7 +38,7 @@ class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     state_dir: folder of the journals; a relative path counts from where the witness is started.
     batch_bytes_max: most bytes of one POST of signals; a larger one is answered 413.
     signals_queue_max: signals a second and witness; above it the answer is 503, so that agents keep them.
-    journal_bytes_max: size of one journal file (compressed), of which two are kept. 0: no journal. 1,000 nodes fill 256 MiB in hours.
+    journal_bytes_max: size of one journal file (compressed), of which two are kept. 0: no journal. 1,000 nodes fill it in hours.
     nodes_max: senders whose place in the order of signals is remembered (about 200 bytes each).
     tick_seconds: pace of the own-stall watch, 0.01 to 1. Faster sees shorter stalls and costs a wake-up each.
     stall_seconds: a tick this late is a stall. Far above scheduling noise, far below any time-out.
