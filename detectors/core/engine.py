@@ -156,6 +156,7 @@ class Engine:
             return
         self.arrivals.shift(seconds)
         self.arrivals.last[:] = self.arrivals.last.clip(max=now)
+        self.silence.shift(seconds, now)
         self._silence_due = self.arrivals.next_late()
         self._abstain_until = now + self.policy.heartbeat_timeout
         self._abstain(True)

@@ -65,7 +65,8 @@ class ResumeRule:
                 history.failed = 0
                 state.moved_t = now
                 self.docket.clear_subject("job.snapshot_failed", {"job": state.name}, now, f"step {step} was committed")
-            case "failed":
+            case "failed" if self.world.job_of(signal, now) is not None:
+                # An older attempt whose write was fenced off has failed as it should.
                 history.failed += 1
                 text = f"the snapshot of step {step} failed" + (f": {signal.data['error']}" if signal.data.get("error") else "")
                 self._accuse(state, "job.snapshot_failed", now, text, "failed", key={"job": state.name}, incarnation="")

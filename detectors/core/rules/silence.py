@@ -150,6 +150,11 @@ class SilenceRule:
                 if (case := self.cases.get(node)) is not None and (not case.alive or now >= case.looked + LOOK_SECONDS):
                     self.judge(case, now)
 
+    def shift(self, seconds: float, now: float) -> None:
+        """This witness heard nobody for `seconds`: the silence of the suspects was shorter by that."""
+        for case in self.cases.values():
+            case.since, case.base = min(case.since + seconds, now), min(case.base + seconds, now)
+
     # --- time ---
 
     def advance(self, now: float) -> bool:
@@ -269,8 +274,14 @@ class SilenceRule:
         states = self.world.jobs_on(case.node)
         hung_after = self._hung_after(case)
         if states and now >= case.base + hung_after and all(now - state.moved_t >= hung_after * 0.9 for state in states):
+            still = tuple(
+                Evidence(t=now, kind="step", subject={"job": state.name}, effect="confirm", layer="application",
+                         text=f"{state.name} stands still since step {state.step}")
+                for state in states
+            )  # fmt: skip
+            dumb = _evidence(now, "probe", {"node": case.node}, "confirm", "the kernel answers, the processes do not")
             return Finding("node.hung", True, f"{names}; its kernel answers, its processes do not, its job stands still",
-                           "mute_job_still", "restart", shown)  # fmt: skip
+                           "mute_job_still", "restart", (dumb, *still, *shown))  # fmt: skip
         if not states and hard:
             return Finding("agent.lost", True, f"{names}; its agent is stuck and no job runs there", "mute_idle", "page", shown)
         return Finding("node.lost", False, f"{names}; its kernel answers, its processes do not", "mute", "watch", shown)
@@ -320,7 +331,8 @@ class SilenceRule:
         return {by: answer for by, (answer, when) in sorted(case.probes.items()) if when >= oldest}
 
     def _shown(self, answers: dict[str, str], case: Case, now: float) -> tuple[Evidence, ...]:
-        effects: dict[str, Effect] = {"reply": "veto", "none": "confirm"}
+        # A frozen host produces a mute answer, never a refusal.
+        effects: dict[str, Effect] = {"reply": "veto", "none": "confirm", "refused": "confirm"}
         return tuple(
             _evidence(case.probes[by][1], "probe", {"node": case.node}, effects.get(answer, "neutral"), f"probe by {by}: {answer}")
             for by, answer in answers.items()
