@@ -43,10 +43,13 @@ def targets(config_path: Path | None, folder: Path) -> int:
 
 def agent_targets(fleet: "FleetSection", agent: "AgentSection", site: str) -> list[dict[str, object]]:
     """One entry a node: where its agent's page is, and what `[fleet]` knows of it. None while the page is switched off."""
+    from outrider.fleet import leaf_of
+
     entries: list[dict[str, object]] = []
     for node in fleet.nodes if agent.metrics_port else ():
         address = (node.address or "127.0.0.1") if agent.metrics_address == "node" else agent.metrics_address
-        known = {"node": node.node, "rack": node.rack, "site": site, "spare": str(node.node in fleet.spares).lower()}
+        spare = str(node.node in fleet.spares).lower()
+        known = {"node": node.node, "rack": node.rack, "switch": leaf_of(node), "site": site, "spare": spare}
         labels = {name: value for name, value in known.items() if value}
         entries.append({"targets": [f"{address}:{agent.metrics_port}"], "labels": labels})
     return entries

@@ -98,4 +98,18 @@ AGENT_METRICS: Final[tuple[tuple[str, str, tuple[str, ...], str], ...]] = (
     ("outrider_rank_log_lines_total", "counter", ("node",), "Lines read from logs of ranks and trainers."),
     ("outrider_rank_log_files", "gauge", ("node",), "Log files that are followed."),
     ("outrider_rank_log_suppressed_total", "counter", ("node",), "Signals from logs held back by the flood gate."),
+    # Jobs, by the ranks on the node.
+    ("outrider_job_attempt", "gauge", ("node", "job"), "Newest attempt of the job that has ranks on the node."),
+    ("outrider_job_ranks", "gauge", ("node", "job", "phase"), "Local ranks by phase; `stalled` where a step takes far too long."),
+    ("outrider_job_phase_seconds_total", "counter", ("node", "job", "phase"), "Time of local ranks by phase, summed over ranks."),
+    ("outrider_job_exits_total", "counter", ("node", "job", "outcome"), "Ends of ranks: good, bad, unknown."),
+    ("outrider_job_step", "gauge", ("node", "job"), "Last finished step; of several ranks the lowest."),
+    ("outrider_job_step_seconds", "gauge", ("node", "job", "part"), "Last step of the slowest rank: step, data, compute, wait."),
+    ("outrider_job_loss", "gauge", ("node", "job"), "Loss of the last step, mean of local ranks."),
+    ("outrider_job_gradient_norm", "gauge", ("node", "job"), "Gradient norm of the last step, mean of local ranks."),
+    ("outrider_job_learning_rate", "gauge", ("node", "job"), "Learning rate of the last step."),
+    ("outrider_job_tokens_per_second", "gauge", ("node", "job"), "Tokens of the last step over its time, sum of local ranks."),
+    ("outrider_job_snapshots_total", "counter", ("node", "job", "state", "cause"), "What ranks told of snapshots, by state."),
+    ("outrider_job_snapshot_step", "gauge", ("node", "job"), "Step of the newest snapshot that was committed."),
+    ("outrider_job_snapshot_seconds", "gauge", ("node", "job", "part"), "The latest snapshot's copy, write, verify and load."),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 
 from collectors.agent.beat import BeatPort, Heart, family_of, heartbeat_places
+from collectors.agent.job_numbers import JobNumbers
 from collectors.agent.local import LocalServer
 from collectors.agent.log import Log
 from collectors.agent.loop import Loop
@@ -81,13 +82,14 @@ class Agent:
         self.heart = Heart(self._port, self._heart_places, keys, (self.node, self.boot, self.start), self._lag, clock.monotonic)
         self.gate = OrderGate(self.folders.run / "orders.json")
         self.prober = Prober(self.loop, self.address, section.probe_seconds)
+        self.jobs = JobNumbers(self.node, clock.monotonic)
         self.ranks = Ranks(
             loop=self.loop, node=self.node, boot=self.boot, table=SlotTable(self.folders.slots, self.boot),
-            emit=self.spool.add, step_seconds=section.step_signal_seconds,
+            emit=self._rank_told, step_seconds=section.step_signal_seconds,
             launchers=lambda: self.server.callers("launcher"), on_change=self._ranks_changed,
         )  # fmt: skip
         self.server = LocalServer(self.loop, self.folders.socket, self.node, section.users, self.ranks)
-        self.page.sources.append(self._families)
+        self.page.sources += [self._families, self.jobs.families]
 
     def _build_collectors(self, config: Config, found: Found, nursery: socket.socket) -> None:
         self.supervisor = Supervisor(
@@ -95,6 +97,10 @@ class Agent:
             make_place(config, self.node, self.boot, self.folders.state), self.spool.add,
         )  # fmt: skip
         self.page.sources.append(self.supervisor.families)
+
+    def _rank_told(self, signal: Signal) -> None:
+        self.jobs.observe(signal)
+        self.spool.add(signal)
 
     def _ranks_changed(self) -> None:
         self.supervisor.tell(News(ranks=self.ranks.local()))
