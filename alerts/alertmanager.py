@@ -95,6 +95,8 @@ class AlertmanagerSender:
                 await self._repeat(time.time())
             except LedgerError as error:
                 log.warning("ledger_unreachable", error=str(error))
+            except Exception:  # our own bug must not end the repeating: what is open would end in Alertmanager
+                log.exception("repeat_bug", target=self.name)
 
     async def _recall(self) -> None:
         """After a restart of ours: which incidents this target was told of."""

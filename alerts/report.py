@@ -1,5 +1,6 @@
 """Two reports: what Outrider would have done while it only observed, and one incident whole for a post-mortem."""
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,7 @@ from alerts.people import listed, with_ledger
 from alerts.redact import Redactor
 from alerts.story import place_of, tell
 from detectors.witness.ledger import Ledger
+from detectors.witness.translate import TYPES, webhook_body
 from outrider.config.alerts import AlertsConfig
 from outrider.config.site import SiteSection, read_config
 from outrider.errors import InputError
@@ -37,10 +39,22 @@ async def read_report(ledger: Ledger, limit: int) -> dict[str, Any]:
                 {
                     "incident": whole["incident"], "wall": line.get("wall"), "fault": whole.get("fault"),
                     "subject": whole.get("subject"), "action": line.get("action"), "target": line.get("target"),
-                    "held_back_by": line.get("refused"), "ended": ending,
+                    "held_back_by": line.get("refused"), "ended": ending, "would_send": _would_send(line, whole),
                 }
             )  # fmt: skip
     return {"counts": dict(sorted(counts.items())), "would_have": lines}
+
+
+def _would_send(line: dict[str, Any], picture: dict[str, Any]) -> dict[str, Any] | None:
+    """The very body that would have left; None for an action without one."""
+    kinds: dict[str, str] = {name: kind for name, kind in TYPES.items()}
+    kind = kinds.get(str(line.get("action")))
+    if kind is None:
+        return None
+    text = webhook_body(kind, line.get("target") or {}, picture, 0.0, fence=int(line.get("fence") or 0), dry_run=True,
+                        reason=str(line.get("reason") or ""))  # fmt: skip
+    body: dict[str, Any] = json.loads(text)
+    return body | {"timestamp": line.get("wall")}
 
 
 def _ending(picture: dict[str, Any]) -> str:
@@ -48,7 +62,7 @@ def _ending(picture: dict[str, Any]) -> str:
     said = any(line.get("event") == "false_alarm" for line in picture.get("history") or ())
     if false_alarm or said:
         return "false_alarms"
-    return "right" if picture.get("state") in ("resolved",) or (picture.get("extra") or {}).get("acknowledged") else "open"
+    return "right" if picture.get("state") in ("resolved",) or picture.get("acknowledged") else "open"
 
 
 def print_report(report: dict[str, Any]) -> None:

@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "alerts"))
 
 from conftest import SECRET, Leader, Receiver, row, until
 from killing import CONFIG, kill_again_and_again, moody
+from kube_fake import TOKEN, Kube
 
 from detectors.witness.ledger import make_ledger
 from outrider.config.ledger import LedgerSection
@@ -37,6 +39,17 @@ class Clocked(Receiver):
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.came.setdefault(request.headers["webhook-id"], time.monotonic())
         return await super().handle(request)
+
+
+KUBERNETES = """
+[ledger]
+path = "{ledger}"
+
+[[alerts.kubernetes]]
+name = "kube"
+url = "{url}"
+token_file = "{token}"
+"""
 
 
 class Bench:
@@ -66,13 +79,17 @@ class Bench:
             config.write_text(
                 text.replace("lease_seconds = 0.5", "lease_seconds = 3.0").replace("poll_seconds = 0.01", "poll_seconds = 0.05")
             )
-            command = [sys.executable, "-m", "outrider.cli.shell", "deliver", "--config", str(config)]
-            self.process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            await self.deliver(config)
 
-            async def leads() -> bool:
-                return await self.ledger.holder("deliverer") is not None
+    async def deliver(self, config: Path) -> None:
+        """Starts the deliverer, and waits until it has the lease."""
+        command = [sys.executable, "-m", "outrider.cli.shell", "deliver", "--config", str(config)]
+        self.process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-            await until(leads, 30)
+        async def leads() -> bool:
+            return await self.ledger.holder("deliverer") is not None
+
+        await until(leads, 30)
 
     async def stop(self) -> None:
         if self.process is not None:
@@ -116,6 +133,34 @@ class Bench:
         }
 
 
+async def kubernetes(nodes: int) -> dict[str, float]:
+    """As many nodes cordoned, tainted and marked: three requests each, against the fake API server in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder))
+        await bench.start(deliverer=False)
+        kube = Kube("JobSet", [f"n{number}" for number in range(nodes)], ["n0"])
+        server = TestServer(kube.application())
+        await server.start_server()
+        token = Path(folder) / "token"
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        config = Path(folder) / "site.toml"
+        config.write_text(KUBERNETES.format(ledger=bench.section.path, url=server.make_url(""), token=token))
+        await bench.deliver(config)
+        try:
+            rows = [
+                row(f"q{number}", "node.quarantine.requested", incident=f"q{number}", node=f"n{number}", fault="node.lost")
+                for number in range(nodes)
+            ]
+            began = time.monotonic()
+            await bench.leader.put(*rows)
+            await until(lambda: not any(kube.takes_work(name) for name in kube.nodes), 120)
+            return {"nodes": nodes, "all_s": time.monotonic() - began, "requests": len(kube.requests)}
+        finally:
+            await bench.stop()
+            await server.close()
+
+
 async def measure(kills: int) -> dict[str, Any]:
     told: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -128,6 +173,7 @@ async def measure(kills: int) -> dict[str, Any]:
             told["quarantine_750_nodes"] = await bench.at_once("q", "node.quarantine.requested", 750)
         finally:
             await bench.stop()
+    told["kubernetes_750_nodes"] = await kubernetes(750)
     if kills:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Path(folder))

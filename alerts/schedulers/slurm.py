@@ -7,6 +7,7 @@ The batch script reads the host file: `export SLURM_HOSTFILE=<rank_map_dir>/<job
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,8 @@ OVER: Final = frozenset({"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE"})
 RUNNING: Final = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STAGE_OUT"})
 #: How long the steps on sound nodes get to end before a node of the culprit's is set down, so that the job can leave it.
 SOUND_SECONDS: Final = 3.0
+#: How long a list of all jobs serves: one switch's nodes are drained within it.
+JOBS_SECONDS: Final = 2.0
 #: How often the job is looked at meanwhile.
 LOOK_SECONDS: Final = 0.2
 
@@ -32,12 +35,20 @@ class SlurmScheduler:
     """See `alerts.schedulers.port.Scheduler`.
 
     Args:
-        sleep: waits between looks (tests pass their own).
+        sleep, clock: waits between looks, and the age of a list of jobs (tests pass their own).
     """
 
-    def __init__(self, target: SlurmTarget, api: SlurmApi, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        target: SlurmTarget,
+        api: SlurmApi,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.name, self._target, self._api, self._sleep = target.name, target, api, sleep
         self._folder = Path(target.rank_map_dir)
+        self._clock, self._listing = clock, asyncio.Lock()
+        self._jobs: tuple[float, list[SlurmJob]] | None = None
 
     async def open(self) -> None:
         await self._api.open()
@@ -93,13 +104,21 @@ class SlurmScheduler:
     async def _remember(self, node: str) -> None:
         """Writes down where the ranks of the jobs on a node are, before Slurm requeues such a job by itself and forgets."""
         names = {number: name for name, number in self._target.jobs.items()}
-        for job in await self._api.jobs():
+        for job in await self._all_jobs():
             if node not in job.nodes:
                 continue
             for name in {names.get(job.job_id, job.name), str(job.job_id)}:
                 known = read_map(self._folder, name)
                 if known is None or (known.attempt <= job.restarts and set(known.nodes) != set(job.nodes)):
                     write_map(self._folder, make_map(name, job.restarts + 1, 0, _slots(job)))
+
+    async def _all_jobs(self) -> list[SlurmJob]:
+        """All jobs, asked once for many nodes that are taken out together."""
+        async with self._listing:
+            now = self._clock()
+            if self._jobs is None or now - self._jobs[0] > JOBS_SECONDS:
+                self._jobs = (now, await self._api.jobs())
+            return self._jobs[1]
 
     async def _find(self, name: str) -> SlurmJob:
         """By the configuration, by number, or by name: the newest that is not over."""

@@ -151,6 +151,8 @@ async def test_would_have_report_counts_what_was_held_back_and_how_it_ended(lead
     report = await read_report(leader.ledger, 100)
     assert report["counts"] == {"confirmed": 3, "false_alarms": 1, "open": 1, "right": 1, "would restart": 3}
     assert {line["incident"] for line in report["would_have"]} == {"i1", "i2", "i3"}
+    would = read_message(json.dumps(report["would_have"][0]["would_send"]))
+    assert (would.type, would.data.dry_run, would.data.job) == ("job.restart.requested", True, "llm-7")
 
 
 @pytest.fixture
