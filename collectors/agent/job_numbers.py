@@ -5,7 +5,7 @@ are those of its newest attempt. Called from the agent's loop and from the threa
 """
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -33,7 +33,7 @@ class _Job:
     def __init__(self) -> None:
         self.attempt, self.seen = 0, 0.0
         self.ranks: dict[int, _Rank] = {}
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.exits: Counter[str] = Counter()
         self.snapshots: Counter[tuple[str, str]] = Counter()
         self.snapshot_step: int | None = None
@@ -148,7 +148,7 @@ _OBSERVERS: dict[str, Callable[[_Job, int, Signal], None]] = {
 
 def _readings(job: _Job, now: float) -> Iterator[tuple[str, dict[str, str], float]]:
     yield "outrider_job_attempt", {}, float(job.attempt)
-    seconds = Counter(job.seconds)
+    seconds = defaultdict(float, job.seconds)
     for rank in job.ranks.values():
         seconds[rank.phase] += max(0.0, now - rank.since)
     for phase, count in Counter(rank.phase for rank in job.ranks.values()).items():
