@@ -132,9 +132,9 @@ class Launcher:
             os.dup2(log, 2)
             os.nice(self.spec.nice)
             os.environ.update(env)
-            from drills.job import train
+            from drills.job.train import main
 
-            code = train.main(os.environ)
+            code = main(os.environ)
         except BaseException:
             traceback.print_exc()
         finally:
