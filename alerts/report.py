@@ -47,7 +47,7 @@ async def read_report(ledger: Ledger, limit: int) -> dict[str, Any]:
 
 def _would_send(line: dict[str, Any], picture: dict[str, Any]) -> dict[str, Any] | None:
     """The very body that would have left; None for an action without one."""
-    kinds: dict[str, str] = {name: kind for name, kind in TYPES.items()}
+    kinds: dict[str, str] = {str(name): kind for name, kind in TYPES.items()}
     kind = kinds.get(str(line.get("action")))
     if kind is None:
         return None
