@@ -6,6 +6,7 @@ inhibition holds the rule's alert back while the direct one stands. When the del
 
 from typing import Any, Final
 
+from alerts.rules.recording import RECORDING
 from alerts.story import alert_name, level_of
 from outrider.catalogue import FAULTS, FaultClass
 from outrider.config.alerts import AlertsConfig
@@ -79,21 +80,6 @@ SELF: Final[tuple[tuple[str, str, str, str, str], ...]] = (
 
 #: The dead-man's switch: always fires; whoever stops hearing it knows that the way to people is broken.
 WATCHDOG: Final = "OutriderWatchdog"
-
-#: Names follow level:metric:operation.
-RECORDING: Final[tuple[tuple[str, str], ...]] = (
-    ("fault:outrider_incident_open:sum", "sum by (fault) (outrider_incident_open)"),
-    ("node:outrider_incident_open:sum", 'sum by (node) (outrider_incident_open{node!=""})'),
-    ("fault_event:outrider_incidents:increase1d", "sum by (fault, event) (increase(outrider_incidents_total[1d]))"),
-    ("action_outcome:outrider_actions:increase1d", "sum by (action, outcome) (increase(outrider_actions_total[1d]))"),
-    ("target:outrider_delivery_seconds:p99_5m",
-     "histogram_quantile(0.99, sum by (target, le) (rate(outrider_delivery_seconds_bucket[5m])))"),
-    ("part:outrider_detection_seconds:p95_1d",
-     "histogram_quantile(0.95, sum by (part, le) (increase(outrider_detection_seconds_bucket[1d])))"),
-    ("part:outrider_recovery_seconds:p95_1d",
-     "histogram_quantile(0.95, sum by (part, le) (increase(outrider_recovery_seconds_bucket[1d])))"),
-    ("node:outrider_gpu_xid_errors:increase1h", "sum by (node, xid) (increase(outrider_gpu_xid_errors_total[1h]))"),
-)  # fmt: skip
 
 
 def self_rule(

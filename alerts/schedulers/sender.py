@@ -10,6 +10,7 @@ from alerts.run_command import filled, run_command
 from alerts.schedulers.port import Scheduler, SchedulerError, carry_out
 from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import SpareCheck
+from outrider.errors import InputError
 
 TYPES = ("node.quarantine.requested", "node.drain.requested", "node.release.requested", "job.restart.requested")
 
@@ -41,6 +42,8 @@ class SchedulerSender:
                 outcome="retry" if error.again else "refused", reason=error.reason, reason_code=error.code,
                 detail={"reason_code": error.code},
             )  # fmt: skip
+        except InputError as error:  # a token's file: a person mends it
+            return Attempt(outcome="retry", reason=str(error), reason_code="unauthorised")
         return Attempt(outcome="accepted", reason=done.note, reason_code=done.status, detail={"result": done.status, **done.detail})
 
     async def _check_spares(self, message: Message) -> None:
