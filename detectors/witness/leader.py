@@ -303,7 +303,7 @@ class Leader:
         for decision in decisions:
             draft.decision(decision)
         draft.tell()
-        memory = council.snapshot()
+        memory = lasting(council.snapshot())
         commit = Commit(
             term=self.term, fence_before=self._state.fence, fence=draft.fence, verdicts=tuple(draft.verdicts),
             incidents=tuple(draft.incidents), claims=tuple(draft.claims), releases=tuple(draft.releases),
@@ -347,12 +347,22 @@ class Leader:
             log.info("decision", **_line(decision))
 
 
+#: Closed incidents that the next leader's council still needs to know (it tells a fault that came back from a new one).
+CLOSED_KEPT = 300
 #: Closed incidents beyond this are left to the ledger.
 PICTURES_MAX = 5_000
 #: Things that the council failed on; more would be one bug seen many times.
 POISON_MAX = 1_000
 #: Signals that the council hears besides votes and jobs (which come by the ledger): what tells of recovery.
 _COUNCIL_KINDS = frozenset({"snapshot", "phase"})
+
+
+def lasting(memory: Any) -> Any:
+    """The council's memory without its long past: it is written with every commit."""
+    incidents = memory.get("incidents", ())
+    closed = [one["id"] for one in incidents if one.get("state") in ("resolved", "refuted")]
+    forgotten = set(closed[: max(0, len(closed) - CLOSED_KEPT)])
+    return {**memory, "incidents": [one for one in incidents if one["id"] not in forgotten]} if forgotten else memory
 
 
 def _line(decision: Decision) -> dict[str, Any]:

@@ -28,6 +28,9 @@ from outrider.wire import Order
 
 log = structlog.get_logger()
 
+#: How an entry begins that went ahead in parts (no compressed entry begins so), and how many parts wait for their entry.
+PARTS = b"parts:"
+PARTS_MAX = 64
 #: How long an entry may take from etcd's yes to this replica, seconds; usually 2-3 ms.
 APPLY_SECONDS = 5.0
 #: A replica out of touch for longer says that it cannot be reached, seconds.
@@ -60,6 +63,7 @@ class EtcdLedger:
         self._compacted = time.monotonic()
         self._leases: dict[str, tuple[str, int]] = {}
         self._holders: dict[str, str] = {}
+        self._parts: dict[str, bytes] = {}
         self._vote_lease: tuple[str, float, float] = ("", 0.0, 0.0)
 
     async def open(self) -> None:
@@ -227,14 +231,28 @@ class EtcdLedger:
 
     async def _append(self, entry: Entry, compare: list[dict[str, Any]] | None = None) -> Any:
         """Writes an entry and waits until this replica has applied it. Returns its outcome."""
-        key, value = self._key("log", uuid.uuid4().hex), log_entries.pack(entry)
+        name, value = uuid.uuid4().hex, log_entries.pack(entry)
+        key = self._key("log", name)
         if len(value) > VALUE_BYTES_MAX:
-            raise LedgerError(f"an entry of {len(value)} bytes is more than etcd takes ({VALUE_BYTES_MAX})")
+            value = await self._put_parts(name, value)
         won, revision = await self._etcd.transact(compare or [], [put(key, value)])
         if not won:
             raise ConflictError("lease", "this witness no longer leads")
         await self._reach(revision)
         return self._replica.outcome(key)
+
+    async def _put_parts(self, name: str, value: bytes) -> bytes:
+        """An entry larger than etcd takes goes ahead in parts, which mean nothing until the entry names them."""
+        parts = [value[start : start + VALUE_BYTES_MAX] for start in range(0, len(value), VALUE_BYTES_MAX)]
+        for index, part in enumerate(parts):
+            await self._etcd.transact([], [put(self._key("part", f"{name}/{index:06}"), part)])
+        return PARTS + str(len(parts)).encode()
+
+    def _whole(self, name: str, value: bytes) -> bytes:
+        """An entry's bytes, put together if they went ahead in parts."""
+        if not value.startswith(PARTS):
+            return value
+        return b"".join(self._parts.pop(f"{name}/{index:06}", b"") for index in range(int(value.removeprefix(PARTS))))
 
     async def _reach(self, revision: int) -> None:
         """Waits until the replica stands at `revision`."""
@@ -296,8 +314,12 @@ class EtcdLedger:
     def _take(self, pair: Pair) -> None:
         kind, _, name = pair.key.removeprefix(self._prefix).partition("/")
         match kind:
+            case "part" if not pair.deleted:
+                self._parts[name] = pair.value
+                while len(self._parts) > PARTS_MAX:
+                    self._parts.pop(next(iter(self._parts)))
             case "log" if not pair.deleted:
-                self._replica.apply(pair.key, pair.value, pair.revision)
+                self._replica.apply(pair.key, self._whole(name, pair.value), pair.revision)
             case "vote" if not pair.deleted:
                 self._replica.vote(pair.value)
             case "clock" if not pair.deleted:
@@ -331,6 +353,7 @@ class EtcdLedger:
         old, _ = await self._etcd.read(self._key("base", ""), keys_only=True)
         gone = [pair.key for pair in old if not pair.key.startswith(self._key("base", f"{revision}/"))]
         entries, _ = await self._etcd.read(self._key("log", ""), keys_only=True)
+        entries += (await self._etcd.read(self._key("part", ""), keys_only=True))[0]
         gone += [pair.key for pair in entries if pair.revision <= revision]
         for start in range(0, len(gone), OPERATIONS):
             await self._etcd.transact([leads], [delete(key) for key in gone[start : start + OPERATIONS]])

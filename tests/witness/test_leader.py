@@ -10,7 +10,7 @@ from witness_doubles import FLEET, FakeCouncil, FakeEngine
 from detectors.core.types import Action, ActionResult, IncidentChange, OperatorEvent, Verdict, Vote
 from detectors.witness.journal import Journal
 from detectors.witness.judge import Judge
-from detectors.witness.leader import Leader
+from detectors.witness.leader import CLOSED_KEPT, Leader, lasting
 from detectors.witness.ledger import ConflictError, Control
 from detectors.witness.ledger_sqlite import SqliteLedger
 from outrider.clock import ManualClock
@@ -233,3 +233,12 @@ async def test_copies_are_let_go_when_the_suspicion_was_unfounded_and_no_other_s
     assert await office.ledger.read_orders("n1", 0) == []
     await office.turn(change("refuted", incident="i2"))
     assert [(order.order, order.job) for order in await office.ledger.read_orders("n1", 0)] == [("drop", "j1")]
+
+
+def test_the_councils_memory_keeps_what_is_open_and_the_newest_past() -> None:
+    past = [{"id": f"r{index}", "state": "resolved"} for index in range(CLOSED_KEPT + 5)]
+    memory = {"incidents": [{"id": "open", "state": "acting"}, *past], "recovery": {"fence": 3}}
+    kept = lasting(memory)
+    assert [one["id"] for one in kept["incidents"]] == ["open", *(f"r{index}" for index in range(5, CLOSED_KEPT + 5))]
+    assert kept["recovery"] == {"fence": 3}
+    assert lasting({"heard": 1}) == {"heard": 1}

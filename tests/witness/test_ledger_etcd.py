@@ -1,6 +1,7 @@
 """The ledger of several machines on a real etcd: who starts late, who loses touch, and what a dead leader leaves."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -153,3 +154,22 @@ async def test_another_endpoint_serves_when_the_first_does_not(etcd: str) -> Non
         assert revision > 0
     finally:
         await client.close()
+
+
+async def test_a_decision_larger_than_etcd_takes_goes_ahead_in_parts(
+    ledger: EtcdLedger, section: LedgerSection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger_etcd, "VALUE_BYTES_MAX", 2000)
+    rows = tuple(a_row(secrets.token_hex(16)) for _ in range(300))
+    await commit(ledger, 1, outbox=rows)
+    assert len(await ledger.list_rows(limit=1000)) == 300
+    late = EtcdLedger(section)
+    await late.open()
+    try:
+        assert len(await late.list_rows(limit=1000)) == 300
+        assert late._parts == {}
+    finally:
+        await late.close()
+    monkeypatch.setattr(ledger_etcd, "FOLD_ENTRIES", 1)
+    await commit(ledger, 2)
+    assert await ledger._etcd.read(ledger._key("part", ""), keys_only=True) == ([], ledger._replica.revision)
