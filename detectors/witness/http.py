@@ -16,8 +16,10 @@ from aiohttp import web
 
 from detectors.witness.access import Access, Role
 from detectors.witness.ledger import Ledger, LedgerError
+from detectors.witness.sight import Sight
 from outrider.config.site import Config
 from outrider.errors import OutriderError
+from outrider.fleet import Fleet
 
 log = structlog.get_logger()
 
@@ -36,10 +38,22 @@ class Refusal(Exception):
 
 
 class Pages:
-    """The routes of one witness. Rooms above may use `config`, `ledger` (to read) and `status`."""
+    """The routes of one witness. Rooms above may use `config`, `ledger` (to read), `status`, `sight` and `roles`.
 
-    def __init__(self, access: Access, config: Config, ledger: Ledger, status: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    What is put into `before_answer` sees every answer before its head is sent.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        config: Config,
+        ledger: Ledger,
+        status: Callable[[], Awaitable[dict[str, Any]]],
+        sight: Sight | None = None,
+    ) -> None:
         self.config, self.ledger, self.status = config, ledger, status
+        self.sight = sight if sight is not None else Sight(Fleet(), ledger.clock)
+        self.before_answer: list[Callable[[web.Request, web.StreamResponse], Awaitable[None]]] = []
         self._access = access
         self._routes: list[web.RouteDef] = []
         self.refused: Counter[str] = Counter()
@@ -75,10 +89,15 @@ class Pages:
         """The aiohttp application of all routes."""
         app = web.Application(client_max_size=bytes_max, middlewares=[_errors_as_json])
         app.add_routes(self._routes)
+        app.on_response_prepare.extend(self.before_answer)
         return app
 
+    def roles(self, request: web.Request) -> set[Role]:
+        """Roles that a request proves."""
+        return self._access.roles(request.headers.get("Authorization"))
+
     def _require(self, request: web.Request, role: Role) -> None:
-        roles = self._access.roles(request.headers.get("Authorization"))
+        roles = self.roles(request)
         if role in roles:
             return
         if len(roles) > 1:

@@ -31,6 +31,7 @@ from detectors.witness.judge import Judge
 from detectors.witness.leader import Leader
 from detectors.witness.ledger import Control, LedgerError, make_ledger
 from detectors.witness.metrics import Metrics, Reading
+from detectors.witness.sight import Sight
 from outrider import __version__
 from outrider.clock import Clock
 from outrider.config.agent import AgentSection
@@ -87,8 +88,10 @@ class Witness:
             fleet, agent.heartbeat_seconds,
         )  # fmt: skip
         self.judge.listeners.append(self.leader.signal)
+        self.sight = Sight(fleet, self.clock)
+        self.judge.listeners.append(self.sight.signal)
         self.intake = Intake(self.section.nodes_max)
-        self.pages = Pages(Access.from_section(security), config, self.ledger, self.status)
+        self.pages = Pages(Access.from_section(security), config, self.ledger, self.status, self.sight)
         self._fleet = fleet
         self._mode = policy.mode
         self.receiver: HeartbeatReceiver | None = None
@@ -110,7 +113,7 @@ class Witness:
             stack.push_async_callback(self.journal.close)
             await self._heed_controls()
             receiver = HeartbeatReceiver(
-                self.member.address, self.member.heartbeat_port, self._keys, self.judge.observe, self.clock
+                self.member.address, self.member.heartbeat_port, self._keys, self._beat, self.clock
             )
             self.receiver = receiver
             stack.callback(receiver.close)
@@ -134,6 +137,10 @@ class Witness:
         routes_people.add_routes(self.pages, metrics)
         self.pages.add_rooms()
         return self.pages.application(self.section.batch_bytes_max)
+
+    def _beat(self, signal: Signal) -> None:
+        self.sight.beat(signal)
+        self.judge.observe(signal)
 
     async def _tick(self) -> None:
         """The own-stall watch and the engine's clock. A tick that comes late tells that this process stood still."""

@@ -1,0 +1,186 @@
+"""What one witness saw lately, kept for people to look at: the course of jobs, the last events of nodes, who was heard when.
+
+No judgement uses it. It is memory of this process alone and begins anew with it; every part is bounded.
+"""
+
+import math
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from outrider.clock import Clock
+from outrider.fleet import Fleet
+from outrider.signals import Signal
+
+#: Points of one job's course: enough for a plot as wide as a screen. Older points are thinned out when it is full.
+POINTS_MAX = 2_000
+#: Jobs whose course is kept; the one longest without news goes first.
+JOBS_MAX = 500
+#: Marks (starts, snapshots, exits) of one job.
+MARKS_MAX = 200
+#: Events of all nodes together, about 1 kB each.
+EVENTS_MAX = 20_000
+#: Newest readings of counters and clocks, all nodes together; nodes that somebody looks at have room of their own.
+READINGS_MAX = 20_000
+#: Nodes that somebody looked at lately, and the readings kept for each: 8 GPUs, 8 ports, some kinds.
+WATCHED_MAX, WATCHED_READINGS_MAX = 64, 256
+#: Kinds that come all the time: only the newest of each part is of use.
+READINGS: Final = frozenset({"gpu_state", "port_counters", "ecc", "row_remap", "nvlink", "pcie", "gpu_count", "storage"})
+#: Kinds that the course of a job is made of.
+COURSE: Final = frozenset({"step", "phase", "job", "snapshot", "process_exit"})
+
+
+@dataclass(slots=True)
+class Point:
+    """One finished step. `wall`: seconds since 1970, for people; the others are None where nobody told them."""
+
+    wall: float
+    step: int
+    loss: float | None
+    step_s: float | None
+
+
+@dataclass(slots=True)
+class Course:
+    """One job as people follow it. `shed`: points that were thinned out, so that a reader knows to begin anew."""
+
+    job: str
+    attempt: int = 1
+    slots: tuple[tuple[str, int], ...] = ()
+    phase: str | None = None
+    step: int = -1
+    points: list[Point] = field(default_factory=list)
+    shed: int = 0
+    marks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MARKS_MAX))
+
+
+class Sight:
+    """Fed by `beat` (heartbeats) and `signal` (all else); `heard` is monotonic seconds of each node's newest heartbeat."""
+
+    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+        self.fleet, self._clock = fleet, clock
+        self.heard: dict[str, float] = {}
+        self.jobs: OrderedDict[str, Course] = OrderedDict()
+        for job in fleet.jobs:
+            self.jobs[job.job] = Course(job.job, job.attempt, job.slots)
+        self._known = frozenset(node.node for node in fleet.nodes)
+        self._events: deque[tuple[float, Signal]] = deque(maxlen=EVENTS_MAX)
+        self._readings: dict[str, dict[tuple[str, Any], tuple[float, Signal]]] = {}
+        self._count = 0
+        self._watched: OrderedDict[str, None] = OrderedDict()
+
+    def now(self) -> float:
+        """The clock of `heard`."""
+        return self._clock.monotonic()
+
+    def beat(self, signal: Signal) -> None:
+        """A heartbeat; those of strangers are not kept."""
+        if signal.node is not None and signal.node in self._known:
+            self.heard[signal.node] = self._clock.monotonic()
+
+    def signal(self, signal: Signal) -> None:
+        """Any other signal."""
+        if signal.kind in COURSE:
+            if signal.job is not None:
+                self._follow(signal)
+        elif signal.kind in READINGS:
+            self._reading(signal)
+        elif signal.node is not None or signal.switch is not None:
+            self._events.append((self._clock.wall(), signal))
+
+    def watch(self, node: str) -> list[tuple[float, Signal]]:
+        """Newest readings of a node, (wall, signal) each; from now on all of its readings are kept for a while."""
+        self._watched[node] = None
+        self._watched.move_to_end(node)
+        if len(self._watched) > WATCHED_MAX:
+            self._watched.popitem(last=False)
+        return list(self._readings.get(node, {}).values())
+
+    def events(self, node: str, limit: int = 50) -> list[tuple[float, Signal]]:
+        """Newest events of a node, newest first, (wall, signal) each."""
+        found = []
+        for entry in reversed(self._events):
+            if entry[1].node == node:
+                found.append(entry)
+                if len(found) == limit:
+                    break
+        return found
+
+    def _reading(self, signal: Signal) -> None:
+        if signal.node is None or signal.node not in self._known:
+            return
+        parts = self._readings.setdefault(signal.node, {})
+        part = (signal.kind, signal.gpu if signal.gpu is not None else (signal.nic, signal.port, signal.mount))
+        if part not in parts:
+            room = len(parts) < WATCHED_READINGS_MAX if signal.node in self._watched else self._count < READINGS_MAX
+            if not room:
+                return
+            self._count += 1
+        parts[part] = (self._clock.wall(), signal)
+
+    def _follow(self, signal: Signal) -> None:
+        name = str(signal.job)
+        course = self.jobs.get(name)
+        if course is None:
+            course = self.jobs[name] = Course(name)
+            if len(self.jobs) > JOBS_MAX:
+                self.jobs.popitem(last=False)
+        self.jobs.move_to_end(name)
+        attempt = signal.value if signal.kind == "job" else signal.data.get("attempt")
+        if isinstance(attempt, int):
+            if attempt < course.attempt:
+                return
+            if attempt > course.attempt:
+                course.attempt, course.step, course.phase = attempt, -1, None
+                course.marks.append(self._mark("attempt", None, str(attempt)))
+        match signal.kind:
+            case "job":
+                self._members(course, signal.data.get("slots"))
+            case "step":
+                self._step(course, signal)
+            case "phase":
+                course.phase = str(signal.value)
+            case _:
+                self._event(course, signal)
+
+    @staticmethod
+    def _members(course: Course, slots: Any) -> None:
+        if isinstance(slots, list | tuple):
+            pairs = [slot for slot in slots if isinstance(slot, list | tuple) and len(slot) == 2 and isinstance(slot[1], int)]
+            course.slots = tuple((str(node), gpu) for node, gpu in pairs)
+
+    def _step(self, course: Course, signal: Signal) -> None:
+        if not isinstance(signal.value, int | float):
+            return
+        step, loss = int(signal.value), _number(signal.data.get("loss"))
+        if step <= course.step:
+            if step == course.step and loss is not None and course.points and course.points[-1].loss is None:
+                course.points[-1].loss = loss
+            return
+        course.step, course.phase = step, "train"
+        wall = self._clock.wall() - (_number(signal.data.get("age_s")) or 0.0)
+        course.points.append(Point(wall, step, loss, _number(signal.data.get("step_s"))))
+        if len(course.points) > POINTS_MAX:
+            half = POINTS_MAX // 2
+            course.points[:half] = course.points[:half:2]
+            course.shed += half - half // 2
+
+    def _event(self, course: Course, signal: Signal) -> None:
+        """A snapshot's state or a rank's end; what many ranks say alike is one mark."""
+        text = str(signal.data.get("state", "")) if signal.kind == "snapshot" else str(signal.data.get("reason") or signal.value)
+        cause = str(signal.data.get("cause", ""))
+        for mark in list(course.marks)[-4:]:
+            if (mark["kind"], mark["text"], mark["step"]) == (signal.kind, text, signal.value):
+                mark["count"] += 1
+                return
+        course.marks.append(self._mark(signal.kind, signal.value, text, cause, signal.rank))
+
+    def _mark(self, kind: str, step: Any, text: str, cause: str = "", rank: int | None = None) -> dict[str, Any]:
+        return {"wall": self._clock.wall(), "kind": kind, "step": step, "text": text, "cause": cause, "rank": rank, "count": 1}
+
+
+def _number(value: Any) -> float | None:
+    """A number that JSON can carry; NaN and infinity, which a spoilt loss may be, are unknown to a plot."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
