@@ -1,0 +1,71 @@
+"""Recording rules: what the dashboards would otherwise add up over a whole fleet each time somebody looks.
+
+A fleet of 12,500 nodes has some five million series of GPUs, ports and collectors. Panels about the fleet, a rack, a switch or
+a job read the few hundred series made here (12,500 where they are per node); only panels about one node read the raw ones.
+`site` (the cluster), `rack` and `switch` are labels that `outrider targets` gives every agent. Names follow
+level:metric:operation.
+"""
+
+from typing import Final
+
+#: Scrape jobs of deploy/prometheus/prometheus.yml.
+AGENTS: Final = 'job="outrider-agents"'
+_UNCORRECTED: Final = 'outrider_gpu_ecc_errors_total{kind="uncorrected"}'
+
+#: name, expression. Only metrics of `outrider.metrics`, and `up`.
+RECORDING: Final[tuple[tuple[str, str], ...]] = (
+    # Incidents and actions. Only the leader shows what is open; two may for a moment, hence the maximum.
+    ("fault:outrider_incident_open:sum",
+     "sum by (site, fault) (max without (instance, witness) (outrider_incident_open))"),
+    ("node:outrider_incident_open:sum",
+     'sum by (site, node) (max without (instance, witness) (outrider_incident_open{node!=""}))'),
+    ("switch:outrider_incident_open:sum",
+     'sum by (site, switch) (max without (instance, witness) (outrider_incident_open{switch!=""}))'),
+    ("fault_event:outrider_incidents:increase1d", "sum by (site, fault, event) (increase(outrider_incidents_total[1d]))"),
+    ("action_outcome:outrider_actions:increase1d", "sum by (site, action, outcome) (increase(outrider_actions_total[1d]))"),
+    ("target:outrider_delivery_seconds:p99_5m",
+     "histogram_quantile(0.99, sum by (site, target, le) (rate(outrider_delivery_seconds_bucket[5m])))"),
+    ("part:outrider_detection_seconds:p95_1d",
+     "histogram_quantile(0.95, sum by (site, part, le) (increase(outrider_detection_seconds_bucket[1d])))"),
+    ("part:outrider_recovery_seconds:p95_1d",
+     "histogram_quantile(0.95, sum by (site, part, le) (increase(outrider_recovery_seconds_bucket[1d])))"),
+    # Who reports, by rack, switch and collector.
+    ("rack:up:sum", f"sum by (site, rack) (up{{{AGENTS}}})"),
+    ("rack:up:count", f"count by (site, rack) (up{{{AGENTS}}})"),
+    ("switch:up:sum", f'sum by (site, switch) (up{{{AGENTS},switch!=""}})'),
+    ("switch:up:count", f'count by (site, switch) (up{{{AGENTS},switch!=""}})'),
+    ("collector:outrider_collector_success:sum", "sum by (site, collector) (outrider_collector_success)"),
+    ("collector:outrider_collector_supported:sum", "sum by (site, collector) (outrider_collector_supported)"),
+    ("collector:outrider_collector_age_seconds:max", "max by (site, collector) (outrider_collector_age_seconds)"),
+    # GPUs by node.
+    ("node:outrider_gpus_missing:sum", "sum by (site, rack, node) (outrider_gpus_expected - outrider_gpus)"),
+    ("node:outrider_gpu_xid_errors:increase1h", "sum by (site, node, xid) (increase(outrider_gpu_xid_errors_total[1h]))"),
+    ("node:outrider_gpu_ecc_uncorrected:increase1h", f"sum by (site, node) (increase({_UNCORRECTED}[1h]))"),
+    ("node:outrider_gpu_nvlink_errors:increase1h", "sum by (site, node) (increase(outrider_gpu_nvlink_errors_total[1h]))"),
+    ("node:outrider_gpu_temperature_celsius:max", "max by (site, node) (outrider_gpu_temperature_celsius)"),
+    ("node:outrider_gpu_throttled:sum", "sum by (site, node, reason) (outrider_gpu_throttled)"),
+    ("node:outrider_gpu_power_watts:sum", "sum by (site, rack, node) (outrider_gpu_power_watts)"),
+    ("node:outrider_gpu_utilization_ratio:avg", "avg by (site, node) (outrider_gpu_utilization_ratio)"),
+    ("site:outrider_gpus:sum", "sum by (site) (outrider_gpus)"),
+    ("site:outrider_gpu_power_watts:sum", "sum by (site) (node:outrider_gpu_power_watts:sum)"),
+    ("site:outrider_gpu_utilization_ratio:avg", "avg by (site) (node:outrider_gpu_utilization_ratio:avg)"),
+    # Ports by leaf and by node.
+    ("switch:outrider_port_up:sum", "sum by (site, switch) (outrider_port_up)"),
+    ("switch:outrider_port_up:count", "count by (site, switch) (outrider_port_up)"),
+    ("switch_counter:outrider_port_events:rate5m", "sum by (site, switch, counter) (rate(outrider_port_events_total[5m]))"),
+    ("node_counter:outrider_port_events:rate5m", "sum by (site, node, counter) (rate(outrider_port_events_total[5m]))"),
+    ("node:outrider_port_carrier_changes:increase1h",
+     "sum by (site, node) (increase(outrider_port_carrier_changes_total[1h]))"),
+    # Jobs.
+    ("job:outrider_job_attempt:max", "max by (site, job) (outrider_job_attempt)"),
+    ("job:outrider_job_step:min", "min by (site, job) (outrider_job_step)"),
+    ("job:outrider_job_ranks:sum", "sum by (site, job, phase) (outrider_job_ranks)"),
+    ("job:outrider_job_step_seconds:max", "max by (site, job, part) (outrider_job_step_seconds)"),
+    ("job:outrider_job_step_seconds:p50", "quantile by (site, job, part) (0.5, outrider_job_step_seconds)"),
+    ("job:outrider_job_loss:avg", "avg by (site, job) (outrider_job_loss)"),
+    ("job:outrider_job_tokens_per_second:sum", "sum by (site, job) (outrider_job_tokens_per_second)"),
+    ("job:outrider_job_phase_seconds:rate5m", "sum by (site, job, phase) (rate(outrider_job_phase_seconds_total[5m]))"),
+    ("job:outrider_job_snapshot_step:max", "max by (site, job) (outrider_job_snapshot_step)"),
+    ("job:outrider_job_snapshots:increase1h",
+     "sum by (site, job, state, cause) (increase(outrider_job_snapshots_total[1h]))"),
+)  # fmt: skip
