@@ -36,7 +36,7 @@ from outrider.config.policy import Policy
 @click.option("--rack-size", type=int, default=8, show_default=True)
 @click.option("--lemon-share", type=float, default=0.01, show_default=True, help="Share of nodes that are lemons ..")
 @click.option("--lemon-factor", type=float, default=10.0, show_default=True, help=".. and fail so many times as often.")
-@click.option("--correlated-share", type=float, default=0.02, show_default=True, help="Share of faults that strike a rack.")
+@click.option("--correlated-share", type=float, default=0.01, show_default=True, help="Share of faults that strike a rack.")
 @click.option("--episode", type=int, help="Play one episode again and print what was decided.")
 @click.option("--list-mixes", is_flag=True, help="Print the names of the mixes and end.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a picture (.png, .svg, .pdf).")

@@ -39,7 +39,7 @@ class Options:
     replicated: bool = True
     lemon_share: float = 0.01
     lemon_factor: float = 10.0
-    correlated_share: float = 0.02
+    correlated_share: float = 0.01
     rack: int = 8
     seed: int = 1
 
