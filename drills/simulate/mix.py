@@ -19,8 +19,8 @@ RATES: Final[dict[str, float]] = {"llama3_405b_2024": LLAMA3_PER_1000_NODE_DAYS,
 
 _MEMORY: Final[Parts] = (("gpu.ecc_uncontained", 0.5), ("gpu.ecc_contained", 0.5))
 _APPLICATION: Final[Parts] = (("job.rank_exit", 0.5), ("job.app_error", 0.5))
-#: Alibaba HPN 2024: each month 0.057 % of links fail and 0.051 % of switches; a leaf has some 32 links to nodes, so a dead switch is
-#: one event in about 36. Fire-Flyer 2024 saw flaps about as often as dead links.
+#: Alibaba HPN 2024: each month 0.057 % of links fail and 0.051 % of switches; a leaf has some 32 links to nodes, so a dead switch
+#: is one event in about 36. Fire-Flyer 2024 saw flaps about as often as dead links.
 _CABLING: Final[Parts] = (("nic.down", 0.5), ("link.flapping", 0.47), ("switch.down", 0.03))
 
 #: Words in a cause that name its class, first match wins; what none of them names goes by its component.
