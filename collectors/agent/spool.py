@@ -141,7 +141,7 @@ class Spool:
         self, witness: str, after: int, segments: list[_Segment], floor: int, count_max: int, bytes_max: int
     ) -> list[Entry]:
         for segment in segments:
-            found = [entry for entry in _read_segment(segment.path) if after < entry.number < floor]
+            found = [entry for entry in read_segment(segment.path) if after < entry.number < floor]
             if found:
                 return _cut(found[:count_max], bytes_max)
         # Neither in memory nor on disk: dropped before this witness came back. Go on with what there is.
@@ -222,7 +222,7 @@ def _cut(entries: list[Entry], bytes_max: int) -> list[Entry]:
     return entries
 
 
-def _read_segment(path: Path) -> list[Entry]:
+def read_segment(path: Path) -> list[Entry]:
     """The whole entries of a segment; a tail that a crash cut off is passed over."""
     try:
         blob = path.read_bytes()
@@ -242,7 +242,7 @@ def _read_segment(path: Path) -> list[Entry]:
 def _find_segments(folder: Path) -> list[_Segment]:
     segments = []
     for path in sorted(folder.glob("*.signals")):
-        entries = _read_segment(path)
+        entries = read_segment(path)
         if entries:
             segments.append(_Segment(path, entries[0].number, entries[-1].number, path.stat().st_size))
         else:

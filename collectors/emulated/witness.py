@@ -41,7 +41,7 @@ class FakeWitness:
         """Gives an order (fields of `outrider.wire.Order`)."""
         self._orders.put(wire.Order(**fields))
 
-    def wait(self, condition: Any, seconds: float = 5.0) -> Any:
+    def wait(self, condition: Any, seconds: float = 20.0) -> Any:
         """Waits until `condition(self)` is true; returns its value."""
         until, found = time.monotonic() + seconds, None
         with self.changed:
@@ -51,7 +51,7 @@ class FakeWitness:
             raise TimeoutError(f"never came; heard {[(s.kind, s.value) for s in self.signals]}")
         return found
 
-    def first(self, kind: str, seconds: float = 5.0, **fields: Any) -> Signal:
+    def first(self, kind: str, seconds: float = 20.0, **fields: Any) -> Signal:
         """The first signal of that kind with those fields."""
 
         def find(_: object) -> Signal | None:
@@ -134,7 +134,7 @@ def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
 class Caller:
     """A rank or launcher on the agent's socket."""
 
-    def __init__(self, path: Path, seconds: float = 5.0) -> None:
+    def __init__(self, path: Path, seconds: float = 20.0) -> None:
         until = time.monotonic() + seconds
         while True:
             self._socket = socket.socket(socket.AF_UNIX)

@@ -31,7 +31,7 @@ class Site:
             f'[fleet]\n[[fleet.nodes]]\nnode = "n1"\naddress = "127.0.0.1"\n'
             f'[agent]\nrun_dir = "{folder}/run"\nudp_port = {self.udp_port}\nmetrics_port = {self.metrics_port}\n'
             f"heartbeat_seconds = 0.1\npage_seconds = 0.02\nstep_signal_seconds = 0.0\norder_wait_seconds = 1.0\n"
-            f"probe_seconds = 0.2\nmetrics_seconds = 0.1\n{extra}\n"
+            f"probe_seconds = 0.2\nmetrics_seconds = 0.1\ncollect = {str(node is not None).lower()}\n{extra}\n"
             f'[security]\nheartbeat_key_file = "{folder}/key"\nagent_token_file = "{folder}/token"\n{members}'
             + (f"[collectors]\ninterval_seconds = 1.0\n{node.toml()}" if node else "")
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 from collector_site import Site
 
+from collectors.agent.spool import read_segment
 from collectors.emulated.witness import Caller
 from outrider.config.security import write_secret
 from outrider.sdk import area, page
@@ -108,7 +109,7 @@ def test_orders_reach_the_ranks_once_and_old_fences_do_not(make_site: Callable[.
         witness.order(number=1, id="a", order="publish", job="j1", ranks=(0,), fence=5, incident="i1", deadline_s=9.0)
 
     def command(known: int) -> page.CommandCell:
-        until = time.monotonic() + 5
+        until = time.monotonic() + 20
         while time.monotonic() < until:
             if (cell := side.command(known)) is not None:
                 return cell
@@ -189,10 +190,11 @@ def test_signals_wait_on_disk_while_no_witness_answers(make_site: Callable[..., 
     launcher.ask({"hello": "launcher", "pid": 1})
     for number in range(20):
         launcher.say({"exit": {"job": "j1", "attempt": 1, "slot": 0, "rank": number, "pid": number, "code": 1}})
-    until = time.monotonic() + 5
-    while not list(site.folder.glob("run/n1/state/spool/*.signals")) and time.monotonic() < until:
+    until = time.monotonic() + 20
+    segments = site.folder / "run/n1/state/spool"
+    while sum(len(read_segment(path)) for path in segments.glob("*.signals")) < 20 and time.monotonic() < until:
         time.sleep(0.02)
-    time.sleep(0.3)
+    launcher.close()
     first.send_signal(signal.SIGKILL)
     first.wait(10)
     witness.refuse = 0
@@ -200,7 +202,6 @@ def test_signals_wait_on_disk_while_no_witness_answers(make_site: Callable[..., 
     witness.wait(lambda w: len(w.signals) >= 20)
     assert [s.rank for s in witness.signals[:20]] == list(range(20))
     assert len({s.id for s in witness.signals}) == len(witness.signals)
-    launcher.close()
 
 
 def test_sigterm_ends_it_cleanly(make_site: Callable[..., Site]) -> None:

@@ -22,8 +22,8 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(shutil.which("cc") is None, r
 def site(make_site: Callable[..., Site], tmp_path: Path) -> Site:
     made = make_site(1, node=EmulatedNode(tmp_path / "node", gpus=4, ports=2, exporter=True))
     made.start()
-    made.witnesses[0].first("gpu_state", 10.0, gpu=3)
-    made.witnesses[0].first("link", 10.0, nic="mlx5_1")
+    made.witnesses[0].first("gpu_state", gpu=3)
+    made.witnesses[0].first("link", nic="mlx5_1")
     return made
 
 
@@ -55,7 +55,7 @@ def test_a_hung_driver_call_is_told_within_ten_seconds_and_heartbeats_go_on(site
     witness = site.witnesses[0]
     site.node.gpus.set(2, hang=1)
     began = time.monotonic()
-    call = witness.first("driver_call", 12.0)
+    call = witness.first("driver_call")
     assert time.monotonic() - began < 11.0
     assert (call.gpu, call.data["returned"]) == (2, False)
     beats = witness.beats
@@ -74,11 +74,11 @@ def test_the_whole_agent_stays_small(make_site: Callable[..., Site], tmp_path: P
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "cache"))
     site = make_site(1, node=EmulatedNode(tmp_path / "node"))
     warm = site.start()
-    site.witnesses[0].first("gpu_state", 10.0, gpu=7)
+    site.witnesses[0].first("gpu_state", gpu=7)
     warm.terminate()
     warm.wait(10)
     site.start()
-    site.witnesses[0].wait(lambda w: len({s.id.split("/")[2] for s in w.signals if s.kind == "gpu_state" and s.id}) == 2, 10.0)
+    site.witnesses[0].wait(lambda w: len({s.id.split("/")[2] for s in w.signals if s.kind == "gpu_state" and s.id}) == 2)
     group = [site.processes[-1].pid]
     for folder in sorted(Path("/proc").iterdir(), key=lambda one: (len(one.name), one.name)):
         if folder.name.isdecimal():
@@ -104,7 +104,7 @@ def test_a_broken_exporter_and_junk_in_a_port_are_told_and_the_others_go_on(site
     state.write_bytes(os.urandom(100))
     site.node.xid(1, 48)
     site.witnesses[0].first("xid", value=48)
-    until = time.monotonic() + 5
+    until = time.monotonic() + 20
     while 'outrider_collector_success{collector="dcgm",node="n1"} 0.0' not in page(site):
         assert time.monotonic() < until
         time.sleep(0.1)

@@ -52,7 +52,7 @@ class Bench:
         temporary.write_text(mood)
         temporary.replace(self.mood)
 
-    def wait(self, condition: Callable[[], object], seconds: float = 8.0) -> None:
+    def wait(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
         until = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < until, (self.supervisor.states, self.failures)

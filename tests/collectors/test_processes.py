@@ -154,7 +154,7 @@ class Bench:
         return [one for one in outcome.signals if str(one.job).startswith(("odjob", "slurm-odjob"))]
 
     def wait(self, find: Callable[[], list[Signal]]) -> list[Signal]:
-        until = time.monotonic() + 5
+        until = time.monotonic() + 20
         while time.monotonic() < until:
             if found := find():
                 return found
