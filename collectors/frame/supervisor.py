@@ -18,6 +18,7 @@ from collectors.frame.found import Found
 from collectors.frame.health import CollectorState, collector_families
 from collectors.frame.nursery import nursery_pipe, start_nursery
 from collectors.frame.pipe import Exited, Pipe, PipeError, Read, Spawn, Spawned
+from collectors.frame.stuck import StuckChild, StuckMemory
 from collectors.frame.types import News, NoData, NotSupported, Place, Readings
 from outrider.metrics import METRICS
 from outrider.signals import Signal
@@ -47,6 +48,16 @@ class _Child:
     back_at: float = 0.0
     backoff: float = BACKOFF_SECONDS[0]
     starts: int = 0
+    #: A child of an earlier agent that still hangs.
+    held: StuckChild | None = None
+
+    @property
+    def group(self) -> str:
+        return "+".join(self.names)
+
+    @property
+    def process(self) -> int:
+        return self.held.pid if self.held is not None else self.pid
 
 
 class Supervisor:
@@ -81,6 +92,11 @@ class Supervisor:
                 continue
             groups.setdefault(kind.group or name, []).append(name)
         self._children = [_Child(number, names) for number, names in enumerate(groups.values())]
+        self._memory = StuckMemory(place.state_dir, place.boot)
+        for group, stuck in self._memory.read().items():
+            for child in self._children:
+                if child.group == group:
+                    child.held = stuck
         self._news = News()
         self.restarts = self.nurseries = 0
         self.on_read: Callable[[Read], None] = lambda read: None
@@ -108,6 +124,13 @@ class Supervisor:
         """Starts what is due, and tells of calls that do not return."""
         now = self._loop.clock.monotonic()
         for child in self._children:
+            if child.held is not None:
+                if child.held.alive():
+                    self._watch_call(child, child.held.begun, now)
+                    continue
+                self._returned(child)
+                child.held = None
+                self._memory.remove(child.group)
             if child.pipe is None and child.pid and not _alive(child.pid):
                 self._lost(child, "its process is gone")
             if child.pipe is None and not child.pid and now >= child.back_at:
@@ -209,12 +232,14 @@ class Supervisor:
             return
         again = STUCK_SOON_SECONDS if child.told == 1 else STUCK_AGAIN_SECONDS
         if child.told_at is None or now - child.told_at >= again:
+            if child.stuck is None and child.pid:
+                self._memory.add(child.group, child.pid, busy)
             child.told_at, child.told, child.stuck = now, child.told + 1, busy
             for name in child.names:
                 state = self.states[name]
                 state.success, state.samples, state.reason = False, [], f"{busy.collector}: {busy.call} does not return"
             self._tell_call(busy, age, now, returned=False)
-        if kind.kill_safe and age > 2 * kind.deadline_seconds and child.pid > 0:
+        if kind.kill_safe and age > 2 * kind.deadline_seconds and child.process > 0:
             self._kill(child)
 
     def _returned(self, child: _Child) -> None:
@@ -223,6 +248,7 @@ class Supervisor:
             now = self._loop.clock.monotonic()
             self._tell_call(child.stuck, now - child.stuck.now, now, returned=True)
             child.stuck, child.told_at, child.told = None, None, 0
+            self._memory.remove(child.group)
 
     def _tell_call(self, busy: Begun, age: float, now: float, *, returned: bool) -> None:
         data = {"call": busy.call, "collector": busy.collector, "returned": returned, "stuck_s": round(age, 3)}
@@ -232,7 +258,7 @@ class Supervisor:
 
     def _kill(self, child: _Child) -> None:
         try:
-            os.kill(child.pid, signals.SIGKILL)  # our own child's child, not reaped by anybody but the nursery
+            os.kill(child.process, signals.SIGKILL)  # our own child's child, not reaped by anybody but the nursery
         except ProcessLookupError:
             return
 

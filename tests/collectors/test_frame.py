@@ -65,11 +65,15 @@ class Bench:
         return {family.name: family.samples for family in self.supervisor.families()}
 
     def close(self) -> None:
+        if self._thread.is_alive():
+            self.stop()
+        assert not self.failures
+
+    def stop(self) -> None:
         self.loop.stop()
         self._thread.join(5)
         self.supervisor.close()
         self.loop.close()
-        assert not self.failures
 
 
 @pytest.fixture
@@ -149,6 +153,22 @@ def test_a_call_that_does_not_return_is_told_and_its_series_leave_and_others_go_
     assert bench.calls()[1].data["returned"] is True
     bench.wait(lambda: bench.supervisor.states["moody"].success)
     assert bench.supervisor.restarts == 0  # never killed in the middle of a call
+
+
+def test_a_new_agent_sends_no_second_child_after_one_that_hangs(make_bench: Callable[..., Bench]) -> None:
+    first = make_bench(frame_samples.Moody)
+    first.wait(lambda: first.supervisor.states["moody"].success)
+    first.set("stuck")
+    first.wait(first.calls)
+    first.stop()
+    second = make_bench(frame_samples.Moody)
+    second.wait(second.calls)
+    call = second.calls()[0]
+    assert (call.gpu, call.data["returned"]) == (3, False)
+    assert second.supervisor.restarts == 0 and all(child.pid == 0 for child in second.supervisor._children)
+    second.set("")
+    second.wait(lambda: len(second.calls()) >= 2 and second.calls()[-1].data["returned"])
+    second.wait(lambda: second.supervisor.states["moody"].success)
 
 
 def test_a_child_that_may_be_killed_is_replaced_when_it_is_stuck(make_bench: Callable[..., Bench]) -> None:
