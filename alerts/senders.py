@@ -10,6 +10,7 @@ import aiohttp
 import structlog
 
 from alerts.delivery import Attempt, post
+from alerts.redact import Redactor
 from alerts.webhooks import read_secrets
 from detectors.witness.ledger import Ledger
 from detectors.witness.outbox import OutboxRow
@@ -40,8 +41,9 @@ class Sender(Protocol):
 class WebhookSender:
     """Signed POSTs to one receiver. The secrets are read anew when their files change, so that a key can be rotated in place."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, redactor: Redactor) -> None:
         self.name, self.types, self.attempts_max = target.name, target.types, target.attempts_max
+        self._redactor = redactor
         self._target = target
         self._secrets = read_secrets(target.secret_files)
         self._stamp = self._stamps()
@@ -52,7 +54,7 @@ class WebhookSender:
 
     async def send(self, row: OutboxRow, now_wall: float) -> Attempt:
         assert self._session is not None
-        return await post(self._session, self._target, self._current_secrets(), row.id, row.body, now_wall)
+        return await post(self._session, self._target, self._current_secrets(), row.id, self._redactor.body(row.body), now_wall)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -90,7 +92,8 @@ def make_senders(
     Raises:
         InputError: a secret cannot be read, or a package that a kind needs is missing.
     """
-    senders: list[Sender] = [WebhookSender(target) for target in settings.targets]
+    redactor = Redactor(settings.redact)
+    senders: list[Sender] = [WebhookSender(target, redactor) for target in settings.targets]
     if settings.alertmanagers:
         from alerts.alertmanager import AlertmanagerSender
 

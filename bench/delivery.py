@@ -21,7 +21,7 @@ from aiohttp.test_utils import TestServer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "alerts"))
 
-from conftest import SECRET, Leader, Receiver, row, until
+from alerts_doubles import SECRET, Leader, Receiver, row, until
 from killing import CONFIG, kill_again_and_again, moody
 from kube_fake import TOKEN, Kube
 

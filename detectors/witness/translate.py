@@ -74,18 +74,18 @@ def told_row(change: IncidentChange, incident: dict[str, Any], fence: int, deadl
 
 def told_write(change: IncidentChange, now: float, wall: float, before: dict[str, Any]) -> IncidentWrite:
     """The history line that says that people are being told."""
-    picture = {**before, "times": {**before.get("times", {}), "page": now}}
+    picture = {**before, "times": {**before.get("times", {}), "page": now}, "told": f"{change.incident}.told"}
     line = {"event": "told", "t": now, "wall": iso(wall), "incident": change.incident}
     return IncidentWrite(incident=change.incident, state=before.get("state", "confirmed"), picture=picture, line=line)
 
 
 def resolved_row(change: IncidentChange, incident: dict[str, Any], fence: int, deadline_seconds: float, wall: float) -> OutboxRow:
-    """The webhook that tells people that it is over."""
+    """The webhook that tells people that it is over; it does not overtake the one that told them that it began."""
     name = f"{change.incident}.resolved.{fence}"
     return OutboxRow(
         id=name, decision_id=name, incident=change.incident, action="resolved", type="incident.resolved",
         body=webhook_body("incident.resolved", {}, incident, wall, fence=fence, dry_run=False, reason=change.explanation),
-        fence=fence, deadline_seconds=deadline_seconds,
+        fence=fence, deadline_seconds=deadline_seconds, after=(incident["told"],) if incident.get("told") else (),
     )  # fmt: skip
 
 
@@ -173,6 +173,8 @@ def action_write(action: Action, wall: float, before: dict[str, Any]) -> Inciden
     if not action.refused:
         times = {**times, action.action: times.get(action.action, action.t)}
     picture = {**before, "incident": action.incident, "state": state, "times": times}
+    if action.action == "page" and not action.refused:
+        picture["told"] = action.decision_id
     if action.action == "restart" and not action.refused and not action.dry_run:
         restarts = before.get("restarts", {})
         picture["restarts"] = {**restarts, str(action.target.get("job")): int(action.target.get("attempt") or 1)}

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conftest import Leader, Receiver, row
+from alerts_doubles import Leader, Receiver, row
 
 #: Forks a deliverer for each line read: the imports are paid once, a new process is there in milliseconds.
 NURSERY = """

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from conftest import Leader, row, until
+from alerts_doubles import Leader, row, until
 
 from alerts.alertmanager import AlertmanagerSender
 from alerts.rules.alertmanager import configuration

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from conftest import row
+from alerts_doubles import row
 
 from alerts.command_target import CommandSender
 from outrider.config.targets import CommandTarget

@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from conftest import SECRET, Leader, row, until
+from alerts_doubles import SECRET, Leader, row, until
 
 from alerts.deliverer import Deliverer
 from alerts.senders import make_senders

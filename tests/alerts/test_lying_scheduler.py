@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from conftest import row
+from alerts_doubles import row
 
 from alerts.schedulers.port import SchedulerError
 from alerts.schedulers.sender import SchedulerSender

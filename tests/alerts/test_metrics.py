@@ -5,7 +5,7 @@ import socket
 
 import aiohttp
 import pytest
-from conftest import Leader, row
+from alerts_doubles import Leader, row
 
 from alerts.metrics import DelivererMetrics
 from detectors.witness.ledger import LedgerError

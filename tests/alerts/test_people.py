@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from alerts_doubles import SECRET, Leader, body, row
 from click.testing import CliRunner
-from conftest import SECRET, Leader, body, row
 from test_alertmanager import picture, write
 
 from alerts import commands
@@ -54,6 +54,15 @@ def test_secrets_leave_no_text_and_what_matters_stays(text: str, shown: str) -> 
     redactor = Redactor((Redaction(pattern=r"\S+\.corp\.example\.com", to="[host]"),))
     assert redactor.text(text) == shown
     assert redactor.within({"a": [text]}) == {"a": [shown]}
+
+
+def test_body_is_redacted_in_its_texts_and_nowhere_else() -> None:
+    redactor = Redactor((Redaction(pattern="n2", to="[node]"),))
+    plain = body("test", node="n2", explanation="fine")
+    assert redactor.body(plain) == plain
+    data = json.loads(redactor.body(body("test", node="n2", explanation="n2: token=abc")))["data"]
+    assert data == {"node": "n2", "explanation": "[node]: token=[redacted]"}
+    assert redactor.body("no json") == "no json"
 
 
 def test_a_line_of_ten_megabytes_is_cut() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestServer
-from conftest import row
+from alerts_doubles import row
 from kube_fake import TOKEN, Kube
 
 from alerts.bodies import Data, Replace

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import until
+from alerts_doubles import until
 from slurm_cluster import SlurmCluster
 
 from alerts.bodies import Data, Replace

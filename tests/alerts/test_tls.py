@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from conftest import row
+from alerts_doubles import row
 
+from alerts.redact import Redactor
 from alerts.senders import WebhookSender
 from outrider.config.targets import Target
 from outrider.errors import InputError
@@ -55,7 +56,7 @@ async def serve_tls() -> AsyncIterator[Callable]:
 
 async def send(url: str, authority: Path | None, secret_file: str) -> tuple[str, str]:
     target = Target(name="t", url=url, secret_files=(secret_file,), ca_file=str(authority) if authority else "")
-    sender = WebhookSender(target)
+    sender = WebhookSender(target, Redactor())
     await sender.open()
     try:
         attempt = await sender.send(row("r"), 0.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import until
+from alerts_doubles import until
 
 from alerts.bodies import Data, Replace
 from alerts.schedulers.hosts import HostsScheduler
