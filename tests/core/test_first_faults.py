@@ -113,4 +113,4 @@ def test_a_lost_node_is_judged_the_moment_its_jobs_proof_of_life_ends() -> None:
     cluster.run(10)
     (confirmed,) = [change for change in cluster.changes() if change.event == "confirmed"]
     assert confirmed.fault == "node.lost"
-    assert last_step < confirmed.t <= max(start, last_step) + 5.0
+    assert last_step < confirmed.t <= max(start, last_step) + 4.5  # suspect at 4 s, probes answered 0.3 s later

@@ -319,6 +319,9 @@ class SilenceRule:
             case.base = max(case.base, life)
             if now - state.moved_t > self._proof_seconds(state):
                 continue
+            # A peer that lost the node after the job's last step is newer than that proof.
+            if any(when > state.moved_t for when, accuser, _ in self.complaints.get(case.node, ()) if accuser != case.node):
+                continue
             return Evidence(
                 t=now, kind="step", subject={"job": state.name, "node": case.node}, effect="veto", layer="application",
                 text=f"step {state.step} of {state.name} began and ended after {case.node} went silent",
