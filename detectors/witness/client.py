@@ -1,5 +1,6 @@
 """Asks the witnesses over HTTP, as the commands do: the first that answers is enough."""
 
+import http.client
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -59,8 +60,8 @@ class Client:
                     if error.code < 500:
                         raise RefusedError(f"{member.name} refuses: {_reason(error.read())}") from None
                 silent.append(f"{member.name}: HTTP {error.code}")
-            except (OSError, msgspec.MsgspecError) as error:
-                reason = getattr(error, "reason", error)
+            except (OSError, http.client.HTTPException, msgspec.MsgspecError) as error:
+                reason = getattr(error, "reason", None) or error or type(error).__name__
                 silent.append(f"{member.name} ({member.url}): {reason}")
         raise OutriderError(f"no witness answers: {'; '.join(silent)}")
 

@@ -5,6 +5,7 @@ line. Unknown is never shown as healthy.
 """
 
 import contextlib
+import http.client
 import os
 import secrets
 import socket
@@ -180,8 +181,9 @@ def _ask(member: Member, token: str, node: str) -> Finding:
                 error.code, f"HTTP {error.code}"
             )
         return Finding(check=check, state="fail", text=f"{member.url} answers, but {why}")
-    except OSError as error:
-        return Finding(check=check, state="fail", text=f"{member.url} is not reached: {getattr(error, 'reason', error)}")
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error or type(error).__name__
+        return Finding(check=check, state="fail", text=f"{member.url} is not reached, or something else answers: {reason}")
     state: State = "ok" if took <= WITNESS_SECONDS_MAX else "warn"
     return Finding(check=check, state=state, text=f"{member.url} answers in {took * 1000:.0f} ms")
 

@@ -209,7 +209,7 @@ class Leader:
         decisions: list[Decision] = []
         # Votes are read before the jobs, and heard after them: a job is written before the first vote that concerns it.
         self._place, votes = await self._ledger.read_votes(self._place)
-        controls = await self._ledger.controls()
+        controls = await self._ledger.controls(self._jobs_place)
         said = self._said(controls)
         for event, _ in said:
             decisions += self._tell(council, event, now)
@@ -250,7 +250,7 @@ class Leader:
 
     def _jobs(self, controls: list[Control], now: float) -> list[Signal]:
         """Jobs that are new in the ledger, as the signals that told of them."""
-        fresh = [control for control in controls if control.kind == "job" and control.number > self._jobs_place]
+        fresh = [control for control in controls if control.kind == "job"]
         self._jobs_place = max((control.number for control in fresh), default=self._jobs_place)
         return [msgspec.convert({**control.body, "t": now}, Signal) for control in fresh]
 

@@ -207,8 +207,8 @@ class Ledger(Outbox, Protocol):
         """Sets a person's standing order, or with `seconds_left` 0 takes it back."""
         ...
 
-    async def controls(self) -> list[Control]:
-        """Standing orders that hold now, by number."""
+    async def controls(self, jobs_after: int = 0) -> list[Control]:
+        """Standing orders that hold now, by number; of the jobs only those after a number, for a job of many ranks is large."""
         ...
 
     async def incidents(self, limit: int = 200) -> list[dict[str, Any]]:

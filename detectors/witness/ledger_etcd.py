@@ -215,8 +215,8 @@ class EtcdLedger:
     async def results(self) -> list[Result]:
         return outbox.results(self._in_touch(), time.monotonic())
 
-    async def controls(self) -> list[Control]:
-        return tables.controls(self._in_touch(), time.monotonic())
+    async def controls(self, jobs_after: int = 0) -> list[Control]:
+        return tables.controls(self._in_touch(), time.monotonic(), jobs_after)
 
     async def incidents(self, limit: int = 200) -> list[dict[str, Any]]:
         return tables.incidents(self._in_touch(), limit)

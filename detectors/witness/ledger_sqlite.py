@@ -177,8 +177,8 @@ class SqliteLedger:
     async def put_control(self, control: Control) -> None:
         await self._write(lambda database: tables.put_control(database, control, time.monotonic()), "FULL")
 
-    async def controls(self) -> list[Control]:
-        return await self._read(lambda database: tables.controls(database, time.monotonic()))
+    async def controls(self, jobs_after: int = 0) -> list[Control]:
+        return await self._read(lambda database: tables.controls(database, time.monotonic(), jobs_after))
 
     async def incidents(self, limit: int = 200) -> list[dict[str, Any]]:
         return await self._read(lambda database: tables.incidents(database, limit))

@@ -80,11 +80,14 @@ def put_control(database: sqlite3.Connection, control: Control, now: float, numb
     )
 
 
-def controls(database: sqlite3.Connection, now: float) -> list[Control]:
-    query = "SELECT number, kind, key, body, until FROM controls WHERE until IS NULL OR until > ? ORDER BY number"
+def controls(database: sqlite3.Connection, now: float, jobs_after: int) -> list[Control]:
+    query = (
+        "SELECT number, kind, key, body, until FROM controls WHERE (until IS NULL OR until > ?) AND (kind != 'job' OR number > ?)"
+        " ORDER BY number"
+    )
     return [
         Control(number=number, kind=kind, key=key, body=_decode(body), seconds_left=None if until is None else until - now)
-        for number, kind, key, body, until in database.execute(query, (now,)).fetchall()
+        for number, kind, key, body, until in database.execute(query, (now, jobs_after)).fetchall()
     ]
 
 

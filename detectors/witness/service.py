@@ -33,8 +33,10 @@ from detectors.witness.ledger import Control, LedgerError, make_ledger
 from detectors.witness.metrics import Metrics, Reading
 from detectors.witness.sight import Sight
 from outrider import __version__
+from outrider.catalogue.codes import CodeBook
 from outrider.clock import Clock
 from outrider.config.agent import AgentSection
+from outrider.config.catalogue import CatalogueSection
 from outrider.config.fleet import FleetSection
 from outrider.config.ledger import LedgerSection
 from outrider.config.policy import PolicySection
@@ -80,7 +82,7 @@ class Witness:
         self.clock: Clock = self.ledger.clock
         self.holder = f"{name}-{time.monotonic_ns():x}"
         self.journal = Journal(Path(self.section.state_dir) / name, fleet, name, self.section.journal_bytes_max)
-        engine = Engine(fleet, policy, name, self.names)
+        engine = Engine(fleet, policy, name, self.names, CodeBook(config.get(CatalogueSection)))
         self.judge = Judge(engine, fleet, self.ledger, self.journal, self.clock, (agent.udp_port, agent.closed_port))
         self.leader = Leader(
             self.holder, self.ledger, self.judge, self.journal, self.clock,
@@ -100,6 +102,7 @@ class Witness:
         self.stalls = 0
         self.peers: dict[str, bool] = {}
         self._standing: dict[str, Control] = {}
+        self._jobs_place = 0
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled. `ready` is called when all sockets listen.
@@ -176,11 +179,13 @@ class Witness:
     async def _heed_controls(self) -> None:
         """Maintenance that began or ended, and jobs that other witnesses knew before this one was there."""
         standing = {}
-        for control in await self.ledger.controls():
+        for control in await self.ledger.controls(self._jobs_place):
             if control.kind == "maintenance":
                 standing[control.key] = control
-            elif control.kind == "job" and control.key not in self.judge.jobs:
-                self.judge.recall(msgspec.convert(control.body, Signal))
+            elif control.kind == "job":
+                self._jobs_place = max(self._jobs_place, control.number)
+                if control.key not in self.judge.jobs:
+                    self.judge.recall(msgspec.convert(control.body, Signal))
         for key in standing.keys() ^ self._standing.keys():
             value = "on" if key in standing else "off"
             control = standing.get(key) or self._standing[key]

@@ -238,6 +238,16 @@ async def test_controls_stand_until_taken_back(pair: tuple[Ledger, Ledger]) -> N
     assert [control.kind for control in await first.controls()] == ["pause"]
 
 
+async def test_a_job_that_is_known_is_not_read_again_until_it_changes(pair: tuple[Ledger, Ledger]) -> None:
+    first, second = pair
+    await first.put_control(Control(kind="job", key="j1", body={"value": 1}))
+    await first.put_control(Control(kind="pause", key="*", body={}))
+    place = (await second.controls())[0].number
+    assert [control.kind for control in await second.controls(place)] == ["pause"]
+    await first.put_control(Control(kind="job", key="j1", body={"value": 2}))
+    assert [control.kind for control in await second.controls(place)] == ["pause", "job"]
+
+
 async def test_an_incident_is_found_by_the_beginning_of_its_name_with_its_history(pair: tuple[Ledger, Ledger]) -> None:
     ledger, _ = pair
     lease = await ledger.acquire("leader", "w1")

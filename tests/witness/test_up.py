@@ -37,6 +37,19 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def three_free_ports() -> int:
+    """The first of three free ports in a row."""
+    while True:
+        (first,) = free_ports(1)
+        try:
+            for port in range(first, first + 3):
+                with socket.socket() as one:
+                    one.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
 def write_site(folder: Path, ports: list[int], ledger: str = "") -> Path:
     members = "".join(
         f'[[witness.members]]\nname = "w{index + 1}"\nhttp_port = {ports[2 * index]}\nheartbeat_port = {ports[2 * index + 1]}\n'
@@ -225,7 +238,7 @@ async def test_a_witness_that_stood_still_suspects_nobody(tmp_path: Path) -> Non
 
 async def test_without_settings_it_writes_some_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("detectors.witness.starter.HTTP_PORT", free_ports(1)[0])
+    monkeypatch.setattr("detectors.witness.starter.HTTP_PORT", three_free_ports())
     write_starter(tmp_path / "outrider.toml")
     config = read_config(tmp_path / "outrider.toml")
     assert [member.name for member in config.get(WitnessSection).members] == ["w1", "w2", "w3"]
