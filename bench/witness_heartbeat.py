@@ -1,6 +1,6 @@
 """What a heartbeat costs the witness: from the socket through the signature, the engine and the journal's buffer.
 
-Goal: at most 10 microseconds. Prints the median of five rounds of 20,000 beats from 2,000 nodes, and the cost of each layer.
+Goal: at most 10 microseconds. Prints processor time, the median of five rounds of 20,000 beats from 2,000 nodes, layer by layer.
 """
 
 import socket
@@ -47,9 +47,9 @@ def measure(sink_name: str, journal_bytes: int) -> float:
                 node, seq = fleet.nodes[beat % NODES].node, beat // NODES + 1
                 sender.send(pack_heartbeat(Heartbeat(1, node, "8f14e45f-ceea-4672", 1, seq, beat * 0.001, 0.0), (KEY,)))
                 beat += 1
-            began = time.perf_counter()
+            began = time.thread_time()
             done += receiver.read(256)
-            spent += time.perf_counter() - began
+            spent += time.thread_time() - began
         costs.append(spent / done * 1e6)
     sender.close()
     receiver.close()

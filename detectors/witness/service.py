@@ -115,9 +115,7 @@ class Witness:
             stack.push_async_callback(self.ledger.close)
             stack.push_async_callback(self.journal.close)
             await self._heed_controls()
-            receiver = HeartbeatReceiver(
-                self.member.address, self.member.heartbeat_port, self._keys, self._beat, self.clock
-            )
+            receiver = HeartbeatReceiver(self.member.address, self.member.heartbeat_port, self._keys, self._beat, self.clock)
             self.receiver = receiver
             stack.callback(receiver.close)
             runner = await serve(self._application(), self.member.address, self.member.http_port)
