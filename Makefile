@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 FAULTS ?= all
 SEED ?= 7
 
-.PHONY: drill test test-pure check bench sim env env-dev requirements clean
+.PHONY: drill test test-pure check bench sim grafana env env-dev requirements clean
 
 drill: env
 	$(BIN)/outrider drill --fault $(FAULTS) --seed $(SEED)
@@ -31,6 +31,15 @@ bench: env-dev
 
 sim: env
 	$(BIN)/outrider simulate --seed $(SEED)
+
+# Makes the Grafana dashboards' JSON anew from their Python sources, in an environment of its own.
+grafana: $(VENV)-grafana/.grafana
+	$(VENV)-grafana/bin/python -m dashboards.grafana.build
+
+$(VENV)-grafana/.grafana: requirements/grafana.txt
+	$(PYTHON) -m venv $(VENV)-grafana
+	$(VENV)-grafana/bin/pip install --disable-pip-version-check -q -r requirements/grafana.txt
+	@touch $@
 
 env: $(VENV)/.drills
 env-dev: $(VENV)/.dev
@@ -61,6 +70,7 @@ requirements: env-dev
 	$(BIN)/uv pip compile -q --no-header --no-annotate --extra witness pyproject.toml -o requirements/witness.txt
 	$(BIN)/uv pip compile -q --no-header --no-annotate --extra drills --extra dcgm --extra fast pyproject.toml -o requirements/drills.txt
 	$(BIN)/uv pip compile -q --no-header --no-annotate --group dev --extra drills --extra dcgm --extra fast pyproject.toml -o requirements/dev.txt
+	$(BIN)/uv pip compile -q --no-header --no-annotate --extra grafana pyproject.toml -o requirements/grafana.txt
 
 clean:
-	rm -rf $(VENV) out build dist
+	rm -rf $(VENV) $(VENV)-grafana out build dist

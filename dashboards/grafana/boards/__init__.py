@@ -1,0 +1,1 @@
+"""The dashboards, a module each; `board()` makes it. Build time only."""

@@ -1,0 +1,273 @@
+"""Fleet: is the cluster well, where not, and who does not report."""
+
+from dashboards.grafana.boards.parts import TO_NETWORK, WHOLE_IS_WELL, open_incidents, top_nodes
+from dashboards.grafana.kit import AMBER, GREEN, RED, SITE, ZERO_IS_WELL, Board, Column, Query, bars, grid, lines, number
+from dashboards.grafana.scope import cluster, store
+
+
+def board() -> Board:
+    made = Board(
+        uid="outrider-fleet",
+        title="Outrider / Fleet",
+        description="Health by rack and switch, open incidents, the worst nodes, and how much of the fleet is watched.",
+        variables=(store(), cluster()),
+    )
+    _now(made)
+    _places(made)
+    _offenders(made)
+    _coverage(made)
+    return made
+
+
+def _now(made: Board) -> None:
+    made.row("Now")
+    nodes = f"max by (site, state) (outrider_nodes{{{SITE}}})"
+    made.add(
+        number(
+            "Nodes healthy",
+            "Nodes with no incident and no doubt.",
+            f'sum(max by (site) (outrider_nodes{{{SITE},state="healthy"}}))',
+            steps=((None, GREEN),),
+        ),
+        3,
+        4,
+    )
+    made.add(
+        number(
+            "Nodes suspect",
+            "Doubted by at least one witness, not confirmed.",
+            f'sum(max by (site) (outrider_nodes{{{SITE},state="suspect"}}))',
+            steps=((None, GREEN), (1, AMBER)),
+        ),
+        3,
+        4,
+    )
+    made.add(
+        number(
+            "Nodes lost",
+            "With a confirmed incident.",
+            f'sum(max by (site) (outrider_nodes{{{SITE},state="lost"}}))',
+            steps=ZERO_IS_WELL,
+        ),
+        3,
+        4,
+    )
+    made.add(
+        number(
+            "Spares free",
+            "Spare nodes that no incident has claimed; none means that the next loss waits for a repair.",
+            f"sum(max by (site) (outrider_spares_free{{{SITE}}}))",
+            steps=((None, RED), (1, GREEN)),
+        ),
+        3,
+        4,
+    )
+    made.add(
+        number(
+            "Open incidents",
+            "Confirmed and not yet over.",
+            f"sum(fault:outrider_incident_open:sum{{{SITE}}}) or vector(0)",
+            steps=ZERO_IS_WELL,
+        ),
+        3,
+        4,
+    )
+    made.add(
+        number(
+            "Brake",
+            "1 while a brake holds every action back (mass failure, blind, paused by a person).",
+            f"max(outrider_brake{{{SITE}}})",
+            steps=ZERO_IS_WELL,
+            graph=False,
+        ),
+        3,
+        4,
+    )
+    made.add(
+        number(
+            "GPUs missing",
+            "GPUs that nodes should have and the driver does not show.",
+            f"sum(node:outrider_gpus_missing:sum{{{SITE}}})",
+            steps=ZERO_IS_WELL,
+        ),
+        3,
+        4,
+    )
+    made.add(
+        number(
+            "Nodes that report",
+            "Share of agents that answer Prometheus.",
+            f"sum(rack:up:sum{{{SITE}}}) / sum(rack:up:count{{{SITE}}})",
+            unit="percentunit",
+            steps=WHOLE_IS_WELL,
+            decimals=2,
+        ),
+        3,
+        4,
+    )
+    made.add(open_incidents("Open incidents", ""), 14, 9)
+    made.add(
+        lines(
+            "Nodes by state",
+            "As the leader of the witnesses sees them.",
+            Query(expr=f"sum by (state) ({nodes})", legend="{{state}}"),
+            stacked=True,
+        ),
+        10,
+        9,
+    )
+
+
+def _places(made: Board) -> None:
+    made.row("By rack and switch")
+    made.add(
+        bars(
+            "Nodes that report, by rack",
+            "Racks with the smallest share of agents that answer; a whole rack points to power.",
+            Query(expr=f"bottomk(20, rack:up:sum{{{SITE}}} / rack:up:count{{{SITE}}})", legend="{{rack}}"),
+            unit="percentunit",
+            steps=WHOLE_IS_WELL,
+            maximum=1,
+        ),
+        8,
+        9,
+    )
+    made.add(
+        grid(
+            "Switches",
+            "Leaf switches by the share of nodes below them that answer, their open incidents and ports that are up.",
+            (
+                f"switch:up:sum{{{SITE}}} / switch:up:count{{{SITE}}}",
+                f"switch:outrider_incident_open:sum{{{SITE}}}",
+                f"switch:outrider_port_up:sum{{{SITE}}} / switch:outrider_port_up:count{{{SITE}}}",
+            ),
+            (
+                Column(name="switch", title="switch", link=TO_NETWORK),
+                Column(name="Value #A", title="nodes that report", unit="percentunit", steps=WHOLE_IS_WELL),
+                Column(name="Value #B", title="incidents", steps=ZERO_IS_WELL),
+                Column(name="Value #C", title="ports up", unit="percentunit", steps=WHOLE_IS_WELL),
+            ),
+        ),
+        8,
+        9,
+    )
+    made.add(
+        lines(
+            "Open incidents by fault",
+            "Each class of the catalogue that is open.",
+            Query(expr=f"sum by (fault) (fault:outrider_incident_open:sum{{{SITE}}})", legend="{{fault}}"),
+            stacked=True,
+        ),
+        8,
+        9,
+    )
+
+
+def _offenders(made: Board) -> None:
+    made.row("Top offenders")
+    made.add(
+        top_nodes(
+            "Open incidents", "Nodes with the most open incidents.", f"node:outrider_incident_open:sum{{{SITE}}}", "incidents"
+        ),
+        6,
+        8,
+    )
+    made.add(
+        top_nodes(
+            "XIDs in an hour",
+            "Nodes whose driver reported the most errors in an hour.",
+            f"sum by (node) (node:outrider_gpu_xid_errors:increase1h{{{SITE}}})",
+            "XIDs",
+        ),
+        6,
+        8,
+    )
+    made.add(
+        top_nodes(
+            "Uncorrected ECC in an hour",
+            "Nodes with uncorrected memory errors in an hour.",
+            f"node:outrider_gpu_ecc_uncorrected:increase1h{{{SITE}}}",
+            "errors",
+        ),
+        6,
+        8,
+    )
+    made.add(
+        top_nodes(
+            "Carrier changes in an hour",
+            "Nodes whose ports went down or up the most.",
+            f"node:outrider_port_carrier_changes:increase1h{{{SITE}}}",
+            "changes",
+        ),
+        6,
+        8,
+    )
+    made.add(
+        lines(
+            "Incidents in a day",
+            "Changes of incidents over a day: false alarms belong near zero.",
+            Query(expr=f"sum by (event) (fault_event:outrider_incidents:increase1d{{{SITE}}})", legend="{{event}}"),
+        ),
+        8,
+        8,
+    )
+    made.add(
+        lines(
+            "GPU utilisation",
+            "Mean share of time with a kernel on the GPU; a hung collective also shows 100 %.",
+            Query(expr=f"site:outrider_gpu_utilization_ratio:avg{{{SITE}}}", legend="{{site}}"),
+            unit="percentunit",
+            maximum=1,
+        ),
+        8,
+        8,
+    )
+    made.add(
+        lines(
+            "GPU power",
+            "Power of all GPUs; it falls before anything else when a job stands still.",
+            Query(expr=f"site:outrider_gpu_power_watts:sum{{{SITE}}}", legend="{{site}}"),
+            unit="watt",
+        ),
+        8,
+        8,
+    )
+
+
+def _coverage(made: Board) -> None:
+    made.row("Coverage")
+    made.add(
+        grid(
+            "Collectors",
+            "On how many nodes each collector has its source, on how many it works, and its oldest reading. "
+            "What is not read is unknown, not healthy.",
+            (
+                f"sum by (collector) (collector:outrider_collector_supported:sum{{{SITE}}})",
+                f"sum by (collector) (collector:outrider_collector_success:sum{{{SITE}}})",
+                f"max by (collector) (collector:outrider_collector_age_seconds:max{{{SITE}}})",
+            ),
+            (
+                Column(name="collector", title="collector"),
+                Column(name="Value #A", title="nodes with its source"),
+                Column(name="Value #B", title="nodes where it works"),
+                Column(name="Value #C", title="oldest reading", unit="s", steps=((None, GREEN), (120, AMBER), (600, RED))),
+            ),
+        ),
+        12,
+        10,
+    )
+    made.add(
+        lines(
+            "Share of nodes where a collector works",
+            "Of the nodes that have its source.",
+            Query(
+                expr=f"sum by (collector) (collector:outrider_collector_success:sum{{{SITE}}}) / "
+                f"sum by (collector) (collector:outrider_collector_supported:sum{{{SITE}}})",
+                legend="{{collector}}",
+            ),
+            unit="percentunit",
+            maximum=1,
+        ),
+        12,
+        10,
+    )

@@ -1,0 +1,48 @@
+"""Panels and queries that several dashboards share. Build time only."""
+
+from typing import Any, Final
+
+from dashboards.grafana.kit import RED, Column, Steps, grid
+from dashboards.grafana.scope import RUNBOOK_URL
+
+#: A share that should be whole.
+WHOLE_IS_WELL: Final[Steps] = ((None, "red"), (0.95, "orange"), (0.99, "green"))
+_KEEP: Final = "&${cluster:queryparam}&${__url_time_range}"
+TO_NODE: Final = ("Node and GPU", "/d/outrider-node?var-node=${__data.fields.node}" + _KEEP)
+TO_JOB: Final = ("Job", "/d/outrider-job?var-job=${__data.fields.job}" + _KEEP)
+TO_INCIDENT: Final = ("Incident", "/d/outrider-incident?var-fault=${__data.fields.fault}" + _KEEP)
+TO_NETWORK: Final = ("Network", "/d/outrider-network?var-switch=${__data.fields.switch}" + _KEEP)
+TO_RUNBOOK: Final = ("Runbook", RUNBOOK_URL)
+
+
+def open_incidents(title: str, where: str) -> Any:
+    """A table of what is open. Args: where: matchers beside the clusters, with a comma before them."""
+    expr = f'max without (instance, witness, __name__) (outrider_incident_open{{site=~"$cluster"{where}}})'
+    return grid(
+        title,
+        "Incidents that are confirmed and not yet over. The console has the evidence and the votes of each.",
+        (expr,),
+        (
+            Column(name="fault", title="fault", link=TO_RUNBOOK),
+            Column(name="culprit", title="culprit"),
+            Column(name="response", title="response"),
+            Column(name="node", title="node", link=TO_NODE),
+            Column(name="gpu", title="gpu"),
+            Column(name="nic", title="nic"),
+            Column(name="switch", title="switch", link=TO_NETWORK),
+            Column(name="job", title="job", link=TO_JOB),
+        ),
+    )
+
+
+def top_nodes(title: str, about: str, expr: str, heading: str, unit: str = "short", count: int = 10) -> Any:
+    """The nodes with the most of something that should not be there."""
+    return grid(
+        title,
+        about,
+        (f"topk({count}, {expr} > 0)",),
+        (
+            Column(name="node", title="node", link=TO_NODE),
+            Column(name="Value #A", title=heading, unit=unit, steps=((None, "text"), (1, RED))),
+        ),
+    )

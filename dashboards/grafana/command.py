@@ -1,0 +1,66 @@
+"""`outrider dashboards DIR`: Grafana's dashboards, provisioning and alert rules as files; `--push URL` sends them."""
+
+import json
+from pathlib import Path
+
+import click
+
+from outrider.errors import InputError
+
+
+@click.command()
+@click.argument("directory", required=False)
+@click.option("--config", "config_path", metavar="FILE", help="The site's configuration (TOML): its name and links.")
+@click.option("--push", "url", metavar="URL", help="Send the dashboards to this Grafana.")
+@click.option("--token-file", metavar="FILE", help="Holds the token of a Grafana service account (role Editor).")
+@click.option("--overwrite", is_flag=True, help="With --push: also over what somebody changed in Grafana.")
+@click.option("--store", default="prometheus", show_default=True, help="Uid of the data source that the alert rules ask.")
+@click.option("--grafana-path", metavar="DIR", help="Where the dashboards will stand on Grafana's machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def dashboards(
+    directory: str | None, config_path: str | None, url: str | None, token_file: str | None, overwrite: bool, store: str,
+    grafana_path: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Write Grafana dashboards, their provisioning and alert rules into DIRECTORY, or send the dashboards with --push.
+
+    Exit 1 if Grafana holds a dashboard that somebody else changed.
+    """
+    from dashboards.grafana import site
+    from outrider.config.alerts import AlertsConfig
+    from outrider.config.site import SiteSection, read_config
+
+    if directory is None and url is None:
+        raise InputError("say where to write (DIRECTORY) or where to send (--push URL)")
+    config = read_config(config_path)
+    settings, told = config.get(AlertsConfig), config.get(SiteSection)
+    if directory is not None:
+        path = grafana_path or site.GRAFANA_PATH
+        written = site.write(directory, told.name, settings, store=store, path=path)
+        for name in written if not as_json else ():
+            click.echo(name)
+        if as_json:
+            click.echo(json.dumps({"written": written}))
+    if url is None:
+        return 0
+    from dashboards.grafana.push import push
+
+    results = push(url, _token(token_file), site.own_dashboards(settings).values(), overwrite=overwrite)
+    for result in results:
+        if as_json:
+            click.echo(json.dumps({"uid": result.uid, "outcome": result.outcome, "detail": result.detail}))
+        else:
+            click.echo(f"{result.uid}: {result.outcome}{f' ({result.detail})' if result.detail else ''}")
+    return int(any(result.outcome == "conflict" for result in results))
+
+
+def _token(path: str | None) -> str:
+    if path is None:
+        raise InputError("names no file with Grafana's token", key="--token-file")
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise InputError(f"cannot be read: {reason}", file=path, key="--token-file") from None
+    if not token or len(token.split()) != 1:
+        raise InputError("must hold one token and nothing else", file=path, key="--token-file")
+    return token
