@@ -94,7 +94,7 @@ SCENARIOS: Final = (
     Scenario("witnesses hear different halves", _observers, BLIND | {"path.broken", "domain.lost"}, (0, 1)),
     Scenario("a tenth of the agents is silent", _tenth_of_agents, BLIND | {"agent.lost"}),
     Scenario("all agents are silent", _all_agents, BLIND),
-    Scenario("one witness stalls 15 s", _stall(1), frozenset(), (0,)),
+    Scenario("one witness stalls 15 s", _stall(1), frozenset({"monitor.witness_lost"}), (0, 1)),
     Scenario("all witnesses stall 15 s", _stall(3), BLIND, (0, 1)),
 )
 
