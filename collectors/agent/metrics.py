@@ -9,11 +9,12 @@ import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from outrider.errors import InputError
 from outrider.metrics import METRICS
@@ -54,31 +55,51 @@ class MetricsPage:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._body, self._until = b"", 0.0
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """The official library's question: all families, those of one name together."""
-        merged: dict[str, Metric] = {}
-        for source in self.sources:
-            try:
-                for family in source():
-                    metric = merged.setdefault(family.name, Metric(family.name, family.help, family.kind))
-                    suffix = "_total" if family.kind == "counter" else ""
-                    for labels, value in family.samples:
-                        metric.add_sample(family.name + suffix, labels, value)
-            except Exception:
-                self.failures += 1
-        yield from merged.values()
+        self._rendered: dict[str, tuple[Family, bytes]] = {}
 
     def render(self) -> bytes:
-        """The page's bytes."""
+        """The page's bytes. A family that says what it said is not rendered again: most counters stand still for hours."""
         with self._lock:
             now = time.monotonic()
             if now >= self._until:
-                self._body = generate_latest(self._registry)
+                self._rendered = {one.name: (one, self._bytes_of(one)) for one in self._families()}
+                self._body = b"".join(body for _, body in self._rendered.values())
                 self._until = now + self._seconds
             return self._body
+
+    def _families(self) -> list[Family]:
+        """All families, those of one name together."""
+        merged: dict[str, Family] = {}
+        for source in self.sources:
+            try:
+                for one in source():
+                    merged.setdefault(one.name, one._replace(samples=[])).samples.extend(one.samples)
+            except Exception:
+                self.failures += 1
+        return list(merged.values())
+
+    def _bytes_of(self, one: Family) -> bytes:
+        before = self._rendered.get(one.name)
+        if before is not None and before[0] == one:
+            return before[1]
+        metric = Metric(one.name, one.help, one.kind)
+        try:
+            for labels, value in one.samples:
+                metric.add_sample(one.name + ("_total" if one.kind == "counter" else ""), labels, value)
+            return generate_latest(_Single(metric))
+        except Exception:
+            self.failures += 1  # a sample that makes no sense costs its family, not the page
+            return b""
+
+
+class _Single(Collector):
+    """One metric, as the official library wants to be given it."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._metric]
 
 
 class MetricsServer:

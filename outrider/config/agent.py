@@ -14,7 +14,8 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics_address, metrics_port: where `/metrics` is; `"node"` is the node's own address. Off loopback a viewer token
         is needed. Port 0: no page.
     heartbeat_seconds: pace of heartbeats. Faster finds a dead node sooner; a witness pays about 5 microseconds a beat.
-    page_seconds: pace at which progress pages are read; half of it is the mean delay of a `step` signal.
+    page_seconds: pace at which progress pages are read; half of it is the mean delay of a `step` signal. Each look wakes the
+        agent, which costs more than what it reads.
     step_signal_seconds: at most one `step` signal a rank in this time: fast jobs finish many steps in it.
     metrics_seconds: pace at which the metrics page is made anew.
     order_wait_seconds: how long a witness may hold a long poll open.
@@ -32,7 +33,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 9470
     heartbeat_seconds: float = 1.0
-    page_seconds: float = 0.1
+    page_seconds: float = 0.2
     step_signal_seconds: float = 0.5
     metrics_seconds: float = 5.0
     order_wait_seconds: float = 20.0

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectors.agent.exits import exit_code, open_process, process_born
+from collectors.agent.metrics import MetricsPage, family
 from collectors.agent.orders import OrderGate
 from collectors.agent.pages import PageTeller
 from collectors.agent.probe import judge
@@ -305,3 +306,21 @@ def test_the_kernel_tells_an_exit_code_while_the_process_is_a_zombie(code: int) 
     os.close(descriptor)
     assert found == code
     assert process_born(pid) == 0 and open_process(pid, 1) is None
+
+
+def test_a_page_joins_families_and_loses_only_what_makes_no_sense() -> None:
+    page_ = MetricsPage(0.0)
+    page_.sources += [
+        lambda: [
+            family("outrider_gpus", [({"node": "n1"}, 8.0)]),
+            family("outrider_agent_commands_total", [({"node": "n1"}, 2.0)]),
+        ],
+        lambda: [family("outrider_gpus", [({"node": "n2"}, 4.0)]), family("outrider_host_load", [({"node": 5}, "x")])],  # type: ignore[list-item,dict-item]
+        lambda: 1 / 0,  # type: ignore[arg-type,return-value]
+    ]
+    first = page_.render().decode()
+    assert 'outrider_gpus{node="n1"} 8.0\noutrider_gpus{node="n2"} 4.0\n' in first
+    assert first.count("# TYPE outrider_gpus gauge") == 1
+    assert 'outrider_agent_commands_total{node="n1"} 2.0' in first and "outrider_host_load" not in first
+    assert page_.failures == 2
+    assert page_.render().decode() == first
