@@ -27,8 +27,6 @@ from outrider.config.targets import AlertmanagerTarget
 log = structlog.get_logger()
 
 TYPES = ("incident.confirmed", "incident.resolved")
-#: Alerts in one POST; Alertmanager takes far more, and one refusal then costs less.
-BATCH = 200
 #: Open incidents that are posted again; far more than a cluster has, and a bound.
 OPEN_MAX = 2000
 OVER = ("resolved", "refuted")
@@ -47,8 +45,8 @@ class AlertmanagerSender:
         self._token = read_token(target.token_file)
         self._session: aiohttp.ClientSession | None = None
         self._keeper: asyncio.Task[None] | None = None
-        #: Incidents that people were told of and that are not over, oldest first.
-        self._open: dict[str, None] = {}
+        #: Incidents that we told of and that are not over, oldest first, with the labels they had.
+        self._open: dict[str, dict[str, str]] = {}
 
     async def open(self) -> None:
         self._session = make_session()
@@ -68,27 +66,34 @@ class AlertmanagerSender:
         picture = await self._ledger.incident(row.incident)
         if picture is None:
             return Attempt(outcome="refused", reason="the ledger no longer knows the incident", reason_code="unknown_incident")
-        attempt = await self._post([self._alert(picture, now_wall)], now_wall)
+        alerts = self._alerts(picture, now_wall)
+        attempt = await self._post(alerts, now_wall)
         if attempt.outcome == "accepted":
-            self._remember(row.incident, picture)
+            self._remember(picture, alerts)
         return attempt
 
-    def _remember(self, incident: str, picture: dict[str, Any]) -> None:
+    def _remember(self, picture: dict[str, Any], alerts: list[dict[str, Any]]) -> None:
+        incident = str(picture["incident"])
         self._open.pop(incident, None)
         if picture.get("state") not in OVER:
-            self._open[incident] = None
+            self._open[incident] = alerts[0]["labels"]
             while len(self._open) > OPEN_MAX:
                 del self._open[next(iter(self._open))]
 
-    def _alert(self, picture: dict[str, Any], now_wall: float) -> dict[str, Any]:
+    def _alerts(self, picture: dict[str, Any], now_wall: float) -> list[dict[str, Any]]:
+        """The incident's alert; and the end of the one it was before, if it has learnt more about its subject since."""
         page = tell(picture, self._settings, self._site, self._redactor)
         if "switch" not in page.labels and (leaf := self._leaves.get(page.labels.get("node", ""))):
             page.labels["switch"] = leaf
-        return alert(page, str(picture.get("opened") or _rfc3339(now_wall)), now_wall, self._target.hold_seconds)
+        since = str(picture.get("opened") or _rfc3339(now_wall))
+        made = [alert(page, since, now_wall, self._target.hold_seconds)]
+        before = self._open.get(str(picture["incident"]))
+        if before is not None and before != page.labels:
+            made.append({**made[0], "labels": before, "endsAt": _rfc3339(now_wall)})
+        return made
 
     async def _keep(self) -> None:
-        """Posts what is open again and again, with what was done since; once at the start for all that was told before."""
-        await self._recall()
+        """Posts what is open again and again, with what was done since."""
         while True:
             await asyncio.sleep(self._target.repeat_seconds)
             try:
@@ -98,27 +103,23 @@ class AlertmanagerSender:
             except Exception:  # our own bug must not end the repeating: what is open would end in Alertmanager
                 log.exception("repeat_bug", target=self.name)
 
-    async def _recall(self) -> None:
-        """After a restart of ours: which incidents this target was told of."""
-        with contextlib.suppress(LedgerError):
-            for row in reversed(await self._ledger.list_rows(state="done", limit=OPEN_MAX)):
-                if row.target == self.name and row.type == "incident.confirmed":
-                    self._open[row.incident] = None
-
     async def _repeat(self, now_wall: float) -> None:
-        alerts = []
-        for incident in list(self._open):
-            picture = await self._ledger.incident(incident)
-            if picture is None:
-                self._open.pop(incident, None)
+        """What was told is read from the ledger each time: another deliverer may have told it."""
+        rows = await self._ledger.list_rows(state="done", limit=OPEN_MAX)
+        told = {row.incident for row in rows if row.target == self.name and row.type == "incident.confirmed"}
+        for picture in await self._ledger.incidents(OPEN_MAX):
+            incident = str(picture["incident"])
+            if incident not in self._open and (incident not in told or picture.get("state") in OVER):
                 continue
-            alerts.append(self._alert(picture, now_wall))
-            if picture.get("state") in OVER:
-                self._open.pop(incident, None)
-        for start in range(0, len(alerts), BATCH):
-            attempt = await self._post(alerts[start : start + BATCH], now_wall)
-            if attempt.outcome != "accepted":
-                log.warning("alerts_not_repeated", target=self.name, reason=attempt.reason)
+            whole = await self._ledger.incident(incident)
+            if whole is None:
+                continue
+            alerts = self._alerts(whole, now_wall)
+            attempt = await self._post(alerts, now_wall)
+            if attempt.outcome == "accepted":
+                self._remember(whole, alerts)
+            else:
+                log.warning("alert_not_repeated", target=self.name, incident=incident, reason=attempt.reason)
 
     async def _post(self, alerts: list[dict[str, Any]], now_wall: float) -> Attempt:
         """To every member; one yes is enough, for they gossip. Otherwise the first answer counts."""

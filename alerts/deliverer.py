@@ -22,6 +22,7 @@ from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import AlertsConfig
 from outrider.config.fleet import FleetSection
 from outrider.config.ledger import LedgerSection
+from outrider.config.security import SecuritySection
 from outrider.config.site import Config, SiteSection, read_config
 from outrider.fleet import leaf_of
 
@@ -222,7 +223,9 @@ async def serve(config: Config) -> None:
     try:
         leaves = {node.node: leaf_of(node) for node in config.get(FleetSection).nodes}
         senders = make_senders(settings, ledger, config.get(SiteSection).name, leaves)
-        async with metrics.page(settings, ledger):
+        security = config.get(SecuritySection)
+        tokens = security.viewer_tokens() if security.viewer_token_file else ()
+        async with metrics.page(settings, ledger, tokens):
             holder = f"deliverer-{time.monotonic_ns():x}"
             await Deliverer(ledger, settings, senders, holder, random.Random(), metrics).run()  # noqa: S311
     finally:

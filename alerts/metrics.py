@@ -1,6 +1,8 @@
 """The deliverer's Prometheus page: attempts, breakers, and the outbox by state."""
 
 import contextlib
+import hmac
+import ipaddress
 from collections.abc import AsyncIterator
 
 from aiohttp import web
@@ -10,6 +12,7 @@ from detectors.witness.ledger import Ledger, LedgerError
 from detectors.witness.outbox import RowState
 from outrider import __version__
 from outrider.config.alerts import AlertsConfig
+from outrider.errors import InputError
 from outrider.metrics import METRICS
 
 #: States that a person looks after; what is done is no news.
@@ -48,13 +51,23 @@ class DelivererMetrics:
         return generate_latest(self.registry)
 
     @contextlib.asynccontextmanager
-    async def page(self, settings: AlertsConfig, ledger: Ledger) -> AsyncIterator[None]:
-        """Serves `/metrics` while it lasts, where a port is set."""
+    async def page(self, settings: AlertsConfig, ledger: Ledger, tokens: tuple[str, ...] = ()) -> AsyncIterator[None]:
+        """Serves `/metrics` while it lasts, where a port is set: to anybody on loopback, else to those with a viewer's token.
+
+        Raises:
+            InputError: not loopback and no token, or the port is taken.
+        """
         if not settings.metrics_port:
             yield
             return
+        if not tokens and not _is_loopback(settings.metrics_address):
+            raise InputError("is not loopback: set security.viewer_token_file", key="alerts.metrics_address")
+        allowed = [f"Bearer {token}".encode() for token in tokens]
 
-        async def answer(_: web.Request) -> web.Response:
+        async def answer(request: web.Request) -> web.Response:
+            given = request.headers.get("Authorization", "").encode()
+            if allowed and not any([hmac.compare_digest(given, one) for one in allowed]):
+                return web.Response(status=401, text="a viewer's token is needed\n", headers={"WWW-Authenticate": "Bearer"})
             return web.Response(body=await self.text(ledger), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
         application = web.Application()
@@ -62,10 +75,20 @@ class DelivererMetrics:
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         try:
-            await web.TCPSite(runner, settings.metrics_address, settings.metrics_port).start()
+            try:
+                await web.TCPSite(runner, settings.metrics_address, settings.metrics_port).start()
+            except OSError as error:
+                raise InputError(f"port {settings.metrics_port}: {error.strerror}", key="alerts.metrics_port") from None
             yield
         finally:
             await runner.cleanup()
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _named(name: str) -> tuple[str, str, tuple[str, ...]]:

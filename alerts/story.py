@@ -71,7 +71,7 @@ def tell(picture: dict[str, Any], settings: AlertsConfig, site: str, redactor: R
     parts = [
         f"Culprit: {picture.get('culprit', 'unknown')} ({place}). Response: {picture.get('response', 'unknown')}.",
         f"Why: {picture.get('explanation') or 'not stated'}",
-        _evidence(picture), _votes(picture), _done(picture), _left(picture, names),
+        _evidence(picture), _votes(picture), _done(picture), _left(picture, names), _notes(picture),
     ]  # fmt: skip
     known = {"site": site, "incident": str(picture.get("incident", "")), "fault": fault, **names}
     return Page(
@@ -175,6 +175,18 @@ def _done(picture: dict[str, Any]) -> str:
         else:
             lines.append(f"  {words}: {_outcome(states.get(line.get('decision_id', ''), []))}")
     return "\n".join(["What was done:", *lines]) if lines else "What was done: nothing yet."
+
+
+def _notes(picture: dict[str, Any]) -> str:
+    """What the council knows besides: repeat offenders, a job that fails again and again, an approval that nobody gave."""
+    extra = picture.get("extra") or {}
+    lines = [f"{node} was taken out {times} times of late: look for the cause before it is released."
+             for node, times in sorted((extra.get("offenders") or {}).items())]  # fmt: skip
+    if loop := extra.get("crash_loop"):
+        lines.append(f"{loop.get('job')} failed {loop.get('failures')} times without a new snapshot; it is not restarted any more.")
+    if approval := extra.get("approval"):
+        lines.append(f"Approval: {approval}.")
+    return "\n".join(lines)
 
 
 def _outcome(states: list[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 from alerts_doubles import Leader, row, until
@@ -205,6 +206,33 @@ async def test_late_row_of_an_incident_that_is_over_does_not_open_it_again(clust
     finally:
         await am.close()
     assert await cluster.alerts() == []
+
+
+async def test_another_deliverer_goes_on_repeating_and_a_sharper_subject_ends_the_vaguer_alert(cluster, leader) -> None:
+    await write(leader, picture())
+    await leader.put(msgspec.structs.replace(row("told", "incident.confirmed", incident="i1"), target="am"))
+    first, second = sender(cluster, leader), sender(cluster, leader)
+    await first.open()
+    await first.send(row("told", "incident.confirmed", incident="i1"), time.time())
+    await first.close()
+    await leader.ledger.mark_done("told")
+    await second.open()
+    try:
+        line = {"event": "action", "action": "quarantine", "decision_id": "d", "target": {"node": "n2"}}
+        await write(leader, picture(state="acting"), line=line)
+
+        async def repeated() -> bool:
+            return "took n2 out of service" in (await cluster.alerts())[0]["annotations"]["description"]
+
+        await until(repeated)
+        await write(leader, picture(state="acting", subject={"node": "n2", "gpu": 3}))
+
+        async def sharper() -> bool:
+            return [one["labels"].get("gpu") for one in await cluster.alerts()] == ["3"]
+
+        await until(sharper)
+    finally:
+        await second.close()
 
 
 async def test_one_member_down_is_no_failure_and_all_down_is_tried_again(cluster, leader) -> None:

@@ -87,6 +87,14 @@ def test_page_says_what_waits_for_a_person_and_what_was_refused() -> None:
     assert told.owner == "team-llm"
 
 
+def test_page_warns_of_repeat_offenders_and_of_jobs_that_loop() -> None:
+    extra = {"offenders": {"n2": 3}, "crash_loop": {"job": "llm-7", "failures": 5}, "approval": "nobody answered: refuse"}
+    told = tell(picture(extra=extra), AlertsConfig(), "site", Redactor()).body
+    assert "n2 was taken out 3 times" in told
+    assert "llm-7 failed 5 times" in told
+    assert "nobody answered" in told
+
+
 class FakeNotifier:
     """Stands for apprise: keeps what was said; addresses must begin with `good`."""
 
