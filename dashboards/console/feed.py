@@ -1,0 +1,119 @@
+"""What keeps open pages up to date: one look at the ledger a second while anybody watches, and only what changed is sent."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from dashboards.console.states import read_memory, state_letters
+from detectors.witness.http import Pages
+from detectors.witness.ledger import LedgerError
+
+log = structlog.get_logger()
+
+#: How often the ledger is looked at, seconds: what a person feels as at once.
+LOOK_SECONDS: Final = 1.0
+#: Incidents that a page holds from the start; older ones are asked for.
+INCIDENTS_MAX: Final = 500
+#: Messages that may wait for a page; one that is slower is let go and connects again.
+QUEUE_MAX: Final = 30
+#: What a list of incidents shows of each; the rest is asked for by its id.
+SLIM: Final = (
+    "incident", "fault", "culprit", "subject", "state", "response", "repair", "explanation", "opened", "wall", "layers", "votes",
+    "acknowledged", "approved", "false_alarm", "restarts",
+)  # fmt: skip
+
+
+def slim(picture: dict[str, Any]) -> dict[str, Any]:
+    """An incident as a line of a list."""
+    return {key: picture[key] for key in SLIM if key in picture}
+
+
+class Feed:
+    """The watchers of one witness, at most `watchers_max`."""
+
+    def __init__(self, pages: Pages, watchers_max: int) -> None:
+        self._pages, self._watchers_max = pages, watchers_max
+        self._watchers: set[asyncio.Queue[dict[str, Any] | None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._incidents: dict[str, dict[str, Any]] = {}
+        self._letters = ""
+        self._status: dict[str, Any] = {}
+
+    @property
+    def full(self) -> bool:
+        return len(self._watchers) >= self._watchers_max
+
+    async def watch(self) -> AsyncIterator[dict[str, Any]]:
+        """First everything, then changes; at least one message a look. Ends when the reader is too slow.
+
+        Raises:
+            LedgerError: the first look failed.
+        """
+        if self._task is None or self._task.done():
+            await self._look()
+            self._task = asyncio.create_task(self._run())
+        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(QUEUE_MAX)
+        self._watchers.add(queue)
+        try:
+            yield {"states": self._letters, "incidents": list(self._incidents.values()), "status": self._status}
+            while (message := await queue.get()) is not None:
+                yield message
+        finally:
+            self._watchers.discard(queue)
+
+    async def _run(self) -> None:
+        """Looks and tells until nobody watches."""
+        while self._watchers:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                message = await self._look()
+            except LedgerError as error:
+                message = {"trouble": str(error)}
+            except Exception:  # our own bug: the pages are told, the witness lives on
+                log.exception("console_error")
+                message = {"trouble": "internal error; the witness's log tells more"}
+            for queue in list(self._watchers):
+                if queue.qsize() >= QUEUE_MAX - 1:
+                    self._watchers.discard(queue)
+                    queue.put_nowait(None)
+                else:
+                    queue.put_nowait(message)
+
+    async def _look(self) -> dict[str, Any]:
+        """Takes the present in. Returns what is new since the last look."""
+        ledger, sight = self._pages.ledger, self._pages.sight
+        pictures = await ledger.incidents(INCIDENTS_MAX)
+        state = await ledger.leader_state()
+        status = await self._pages.status()
+        status.pop("open", None)
+        status["fence"] = state.fence
+        status["quarantined"] = sorted(read_memory(state.council).recovery.quarantined)
+        letters = state_letters(sight.fleet, pictures, read_memory(state.council), sight.heard, sight.now())
+        now = {str(picture["incident"]): slim(picture) for picture in pictures}
+        fresh = [line for name, line in now.items() if self._incidents.get(name) != line]
+        changes = _changes(self._letters, letters)
+        self._incidents, self._letters, self._status = now, letters, status
+        return {"states": changes, "incidents": fresh, "status": status}
+
+    async def close(self) -> None:
+        """Ends the looking."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+
+def _changes(before: str, after: str) -> list[tuple[int, str]]:
+    """Places and new letters."""
+    if len(before) != len(after):
+        return list(enumerate(after))
+    return [(place, new) for place, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+
+
+def event(message: dict[str, Any]) -> bytes:
+    """A message as a server-sent event."""
+    return b"data: " + msgspec.json.encode(message) + b"\n\n"
