@@ -12,6 +12,7 @@ from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State, dump, load, open_incident
 from detectors.core.quorum import Ballot, Outcome, Quorum, Tally
 from detectors.core.recovery import Recovery
+from detectors.core.response import taken_out
 from detectors.core.types import ActionResult, Decision, Evidence, OperatorEvent, Verdict, Vote
 from detectors.core.world import World
 from outrider.config.policy import Policy
@@ -191,10 +192,21 @@ class Council:
         if vote is not None and tally.outcome in (Outcome.SUSPECTED, Outcome.CONFIRMED):
             incident.votes.update(tally.votes)
             incident.add(vote.evidence)
-            if tally.outcome is Outcome.CONFIRMED and _LADDER.index(vote.response) > _LADDER.index(incident.response):
-                self._refresh(incident, vote, tally)
-                return self._told(incident, now)
+            if tally.outcome is Outcome.CONFIRMED:
+                return self._deepen(incident, vote, tally, now)
         return []
+
+    def _deepen(self, incident: Incident, vote: Vote, tally: Tally, now: float) -> list[Decision]:
+        """More is known of a confirmed incident: it asks for more, or it is now known where it is."""
+        graver = _LADDER.index(vote.response) > _LADDER.index(incident.asked)
+        placed = tally.agreed and (vote.culprit != incident.culprit or set(vote.subject) > set(incident.subject))
+        if not graver and not placed:
+            return []
+        before = set(taken_out(incident))
+        self._refresh(incident, vote, tally)
+        if graver or (incident.response == "restart" and set(taken_out(incident)) - before):
+            return self._told(incident, now)
+        return [incident.change(now, "confirmed")]
 
     def _under_way(self, incident: Incident) -> bool:
         actions = self.recovery.actions
@@ -204,6 +216,7 @@ class Council:
         incident.votes = tally.votes
         incident.explanation, incident.reason_code = vote.reason, vote.reason_code
         incident.response, incident.culprit, incident.repair = vote.response, vote.culprit, vote.repair
+        incident.asked = vote.response
         incident.subject, incident.decisive = dict(vote.subject), vote.decisive
         incident.add(vote.evidence)
         self._place(incident, vote)

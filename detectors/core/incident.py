@@ -63,6 +63,8 @@ class Incident:
     #: Jobs it touches: name -> attempt at that time.
     jobs: dict[str, int] = field(default_factory=dict)
     nodes: list[str] = field(default_factory=list)
+    #: The response that the witnesses asked for, before the site's policy changed it.
+    asked: str = "watch"
     fence: int = 0
     actions: list[str] = field(default_factory=list)
     #: The incident that explains this one, when it turned out to be a consequence.
@@ -114,6 +116,7 @@ def open_incident(vote: Vote, votes: dict[str, str], now: float) -> Incident:
         incarnation=vote.incarnation, response=vote.response, repair=vote.repair, layers=vote.layers,
         decisive=vote.decisive, explanation=vote.reason, reason_code=vote.reason_code, state=State.SUSPECTED,
         opened_t=now, changed_t=now, since=float(vote.extra.get("since", vote.t)), keys=[vote.key], votes=votes,
+        asked=vote.response,
     )  # fmt: skip
     incident.add(vote.evidence)
     return incident

@@ -49,6 +49,7 @@ class Parts:
     """All GPUs that are known, by each of their names."""
 
     def __init__(self, fleet: Fleet) -> None:
+        self._by_node: dict[str, list[Gpu]] = {}
         self._by_uuid: dict[str, Gpu] = {}
         self._by_pci: dict[tuple[str, str], Gpu] = {}
         self._by_index: dict[tuple[str, int], Gpu] = {}
@@ -80,6 +81,8 @@ class Parts:
         if gpu is None:
             if uuid is None and pci is None and index is None:
                 return None
+            if len(self._by_node.get(node, ())) >= CARDS_MAX:
+                return None
             gpu = Gpu(node)
         return self._learn(gpu, index, pci, uuid)
 
@@ -93,8 +96,8 @@ class Parts:
         A collector that knows only the address and one that knows only the UUID speak of one card: their names do not
         contradict each other, and the same code twice within seconds on two cards of one node is far rarer.
         """
-        for other in {id(one): one for one in (*self._by_pci.values(), *self._by_index.values(), *self._by_uuid.values())}.values():
-            if other is gpu or other.node != gpu.node or abs(now - other.told.get(code, float("-inf"))) > JOIN_SECONDS:
+        for other in self._by_node.get(gpu.node, ()):
+            if other is gpu or other.merged is not None or abs(now - other.told.get(code, float("-inf"))) > JOIN_SECONDS:
                 continue
             if all(getattr(gpu, name) is None or getattr(other, name) is None for name in ("index", "pci", "uuid")):
                 gpu.merged = other
@@ -113,6 +116,9 @@ class Parts:
         return gpu
 
     def _keep(self, gpu: Gpu) -> None:
+        known = self._by_node.setdefault(gpu.node, [])
+        if gpu not in known:
+            known.append(gpu)
         if gpu.uuid is not None:
             self._by_uuid[gpu.uuid] = gpu
         if gpu.pci is not None:
@@ -121,6 +127,8 @@ class Parts:
             self._by_index[gpu.node, gpu.index] = gpu
 
 
+#: Cards kept per node, half-known ones included; no machine has so many, a flood of invented addresses may.
+CARDS_MAX = 128
 #: The same code told of two half-known cards of one node within this time is told of one card. An exporter is scraped
 #: every 15 s, and its scrape may be late by as much.
 JOIN_SECONDS = 35.0

@@ -51,6 +51,8 @@ class Tally:
     votes: dict[str, str]
     newest: Vote | None
     wait_until: float | None = None
+    #: A majority names the same culprit and subject as the newest vote.
+    agreed: bool = False
 
 
 @dataclass(slots=True)
@@ -138,7 +140,8 @@ class Quorum:
             wait = None
         sure = sum(1 for vote in faulty if vote.extra.get("sure", False) and _layered(vote))
         if sure >= self.needed and wait is None:
-            return Tally(Outcome.CONFIRMED, opinions, newest)
+            alike = sum(1 for vote in faulty if vote.culprit == newest.culprit and vote.subject.keys() == newest.subject.keys())
+            return Tally(Outcome.CONFIRMED, opinions, newest, agreed=alike >= self.needed)
         if len(faulty) >= self.needed:
             return Tally(Outcome.SUSPECTED, opinions, newest, wait if sure >= self.needed else None)
         return Tally(Outcome.NOTHING, opinions, newest)

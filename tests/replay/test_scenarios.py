@@ -369,6 +369,10 @@ def timeouts(late: int | None, missing: int | None) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def exit_of(rank: int, code: int) -> dict[str, Any]:
+    return {"t": 40, "kind": "process_exit", "job": "j1", "rank": rank, "value": code}
+
+
 def dark(t: float, node: str) -> dict[str, Any]:
     return {"t": t, "kind": "link", "node": node, "nic": "mlx5_1", "port": 1, "data": {"state": "down"}}
 
@@ -447,6 +451,21 @@ ONE_CAUSE: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]
         header(until=100), [pause(40, "n3", None, data=HELD), *lost_peers("n3")],
         {"fault": "link.errors", "response": "restart", "node": "n3", "culprit": "nic"},
     ),
+    "a rank that stopped one step before all others": (
+        header(until=120, step_s=None),
+        [step(4.0 * k + 4, k, r, step_s=4.0) for k in range(15) for r in range(8) if (k, r) != (14, 6)],
+        {"fault": "job.hang", "response": "page", "rank": 6, "node": "n4"},
+    ),
+    "a save that does not end": (
+        header(until=400, limits={"train_s": 300, "checkpoint_s": 200}),
+        [{"t": 41, "kind": "phase", "job": "j1", "value": "checkpoint"}],
+        {"fault": "job.hang", "response": "restart", "culprit": "storage"},
+    ),
+    "all cards of a node lost at once": (
+        header(until=100, gpus=4),
+        [xid(40 + k / 10, 79, pci=f"0000:{k + 16:x}:00") for k in range(4)],
+        {"fault": "gpu.fallen_off_bus", "response": "restart", "culprit": "node", "node": "n1"},
+    ),
     "a snapshot older than the newest": (
         header(until=100, step_s=None),
         [{"t": t, "kind": "snapshot", "job": "j1", "value": v, "data": {"state": s}}
@@ -490,6 +509,10 @@ NOTHING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     ),
     "a code of a program without an exit": (header(until=200), [xid(40, 94)]),
     "an injected code": (header(until=100), [xid(40, 79, data={"injected": True})]),
+    "a job that is over": (
+        header(until=600),
+        [pause(40, "n1", None, data=HELD), *(exit_of(r, 0) for r in range(8))],
+    ),
     "steps of an attempt that is over": (
         header(until=100),
         [{"t": 50, "kind": "process_exit", "job": "j1", "rank": 1, "value": 1, "data": {"attempt": 0}}],

@@ -69,6 +69,8 @@ class ExitRule:
         if reason in PLANNED or (state.phase == "end" and code == 0):
             self._planned(state, reason or "end", now)
             return
+        if code == 0 and len(state.exits) == state.size and all(one == 0 for one, _ in state.exits.values()):
+            state.ended = True  # all ranks ended well: the job is over, and its standing still is no hang
         if state.planned or code == 0 or rank is None:
             return
         if reason in ("oom", "out_of_memory", "oom_killed"):

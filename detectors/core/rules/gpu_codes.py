@@ -26,6 +26,8 @@ from outrider.signals import Signal
 CASE_SECONDS = 900.0
 #: Codes of one case this close belong together: a lost card sprays lines for some minutes.
 TOGETHER_SECONDS = 300.0
+#: So many cards of one node with the same code have a cause that they share: riser, power, baseboard.
+CARDS_OF_ONE_CAUSE = 3
 #: A rank that ended this long before or after a line ended because of it.
 EXIT_SECONDS = 120.0
 #: A soft root that no second layer confirmed is told to a person after this.
@@ -49,6 +51,8 @@ class CodeCase:
     readings: dict[int, Reading] = field(default_factory=dict)
     evidence: list[Evidence] = field(default_factory=list)
     lines: int = 0
+    #: Cards that told the same.
+    cards: set[int] = field(default_factory=set)
     key: tuple[str, dict[str, Any]] | None = None
     page_at: float | None = None
     old: bool = False
@@ -155,11 +159,16 @@ class GpuCodeRule:
             if not same_node or root is None:
                 continue
             nvlink = reading.fault == "gpu.nvlink" and root.fault == "gpu.nvlink"
+            if reading.role == "root" and reading.code.code == root.code.code and gpu.node == other.gpu.node:
+                # The same on another card of the node within minutes: what they share is asked for, not each card.
+                other.cards.add(id(gpu))
+                self.cases[id(gpu)] = other
+                return other
             consequence = reading.role in ("secondary", "severity", "verdict") or reading.code.scope in ("link", "switch")
             if nvlink or (root.fault == "gpu.fallen_off_bus" and consequence):
                 self.cases[id(gpu)] = other
                 return other
-        case = self.cases[id(gpu)] = CodeCase(gpu, now, now)
+        case = self.cases[id(gpu)] = CodeCase(gpu, now, now, cards={id(gpu)})
         return case
 
     # --- the second layer ---
@@ -260,11 +269,14 @@ class GpuCodeRule:
         self, case: CodeCase, root: Reading, response: str, sure: bool, text: str, now: float, repair: str | None = None,
         decisive: bool = False,
     ) -> None:  # fmt: skip
-        subject = case.gpu.subject()
+        several = len(case.cards) >= CARDS_OF_ONE_CAUSE
+        subject = {"node": case.gpu.node} if several else case.gpu.subject()
         extra: dict[str, Any] = {"codes": sorted(case.readings), "root": root.code.code, "lines": _rounded(case.lines)}
         ranks = self._ranks(case.gpu)
-        if ranks is not None:
+        if ranks is not None and not several:
             subject |= ranks
+        if several:
+            text = f"{len(case.cards)} cards of {case.gpu.node}: {text}"
         dead = {state.name: set(state.exits) for state in self.world.jobs_on(case.gpu.node)}
         if root.fault == "gpu.fallen_off_bus" and ranks is not None:
             dead[ranks["job"]].add(ranks["rank"])
@@ -276,7 +288,7 @@ class GpuCodeRule:
         self.docket.accuse(
             root.fault, subject, key_subject=key[1], now=now, sure=sure, decisive=decisive, response=response,
             repair=repair or root.repair, evidence=tuple(case.evidence), reason=text, reason_code=f"code_{response}",
-            extra=extra, lasts=CASE_SECONDS, culprit=_culprit(root),
+            extra=extra, lasts=CASE_SECONDS, culprit="node" if several else _culprit(root),
         )  # fmt: skip
         if old is not None and old != key:
             self.docket.clear(_vote_key(*old), now, f"it is {root.fault}")

@@ -185,6 +185,11 @@ class HangRule:
                 subject, culprit, code = odd[0], "gpu", "odd_one"
                 pieces.append(_evidence(now, "gpu_state", subject, odd[1]))
                 text += f"; rank {subject['rank']} is {odd[1]}"
+            elif (late := self._laggard(state)) is not None:
+                subject, code = self._seat(state, late), "laggard"
+                text += f"; rank {late} alone has not finished step {state.step}"
+            elif phase == "checkpoint":
+                culprit, code = "storage", "in_save"
             elif phase == "data" or stalled is not None:
                 fault, culprit, code = "job.dataloader_stall", "data", "in_data"
                 subject = subject if stalled is None else self._seat(state, stalled)
@@ -222,6 +227,11 @@ class HangRule:
             return None
         head = head_of_chain(fresh, state.groups, state.size)
         return None if head is not None and head.missing and len(fresh) < ENOUGH * state.size else head
+
+    def _laggard(self, state: JobState) -> int | None:
+        """The one rank that has not told of the step that almost all others finished."""
+        late = [rank for rank, step in enumerate(state.rank_step) if 0 <= step < state.step]
+        return late[0] if len(late) == 1 and state.size >= 3 and state.rank_step.count(state.step) >= ENOUGH * state.size else None
 
     def _unsettled(self, state: JobState, now: float) -> bool:
         """More records are on their way."""

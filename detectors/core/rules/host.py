@@ -10,6 +10,8 @@ from outrider.signals import Signal
 
 #: A storage operation that takes longer hangs; a loaded parallel file system answers within some seconds.
 STORAGE_SECONDS = 30.0
+#: File systems and servers kept.
+MOUNTS_MAX = 10_000
 #: A kernel's word about memory explains an exit this near.
 OOM_SECONDS = 60.0
 #: Events end as suspicions after this.
@@ -117,10 +119,13 @@ class HostRule:
         if any(word in error.lower() for word in _FULL):
             self._full(signal, now, error)
             return
+        if where not in self._served and len(self._served) >= MOUNTS_MAX:
+            self.world.count("storage: too many names")
+            return
         slow = isinstance(seconds, int | float) and seconds >= STORAGE_SECONDS
         if data.get("ok") is False or slow:
             self._hanging.setdefault(where, {})[str(node)] = now
-            self._served.get(where, {}).pop(str(node), None)
+            self._served.setdefault(where, {}).pop(str(node), None)
             self._hangs(where, signal, now)
         else:
             self._served.setdefault(where, {})[str(node)] = now

@@ -14,6 +14,8 @@ from detectors.core.types import Evidence
 from detectors.core.world import World
 from outrider.signals import Signal
 
+#: Ports kept: 12,500 nodes with 16 ports, and as many again.
+PORTS_MAX = 400_000
 #: Ports that go dark within this time are judged together.
 SETTLE_SECONDS = 2.0
 #: A port that is dark for longer is down, not blinking. Link training after a blip takes up to 10 s.
@@ -342,7 +344,10 @@ class LinkRule:
             return None
         number = str(signal.port if signal.port is not None else 1)
         key = (str(node), signal.nic, number)
-        return self.ports.setdefault(key, Port(*key))
+        port = self.ports.get(key)
+        if port is None and len(self.ports) < PORTS_MAX:
+            port = self.ports[key] = Port(*key)
+        return port
 
     def _note(self, port: Port, signal: Signal | None, now: float, text: str) -> None:
         text = signal.text if signal is not None and signal.text else text
