@@ -40,7 +40,8 @@ class Refusal(Exception):
 class Pages:
     """The routes of one witness. Rooms above may use `config`, `ledger` (to read), `status`, `sight` and `roles`.
 
-    What is put into `before_answer` sees every answer before its head is sent.
+    What is put into `before_answer` sees every answer before its head is sent. `news` is set when the ledger changed; one reader
+    waits for it and clears it.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Pages:
     ) -> None:
         self.config, self.ledger, self.status = config, ledger, status
         self.sight = sight if sight is not None else Sight(Fleet(), ledger.clock)
+        self.news = asyncio.Event()
         self.before_answer: list[Callable[[web.Request, web.StreamResponse], Awaitable[None]]] = []
         self._access = access
         self._routes: list[web.RouteDef] = []

@@ -166,7 +166,8 @@ class Witness:
     async def _follow(self) -> None:
         """Hears that the ledger changed and wakes those who wait for it."""
         while True:
-            await self.ledger.changed(1.0)
+            if await self.ledger.changed(1.0):
+                self.pages.news.set()
             self.leader.wake.set()
             try:
                 await self.board.refresh()
