@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 @click.option("--config", "config_path", type=click.Path(path_type=Path), help="The site's configuration (TOML).")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def targets(config_path: Path | None, folder: Path) -> int:
-    """Writes agents.json and witnesses.json into FOLDER, from [fleet] and [witness]."""
+    """Writes agents.json, witnesses.json and deliverers.json into FOLDER, from [fleet], [witness] and [alerts]."""
     from outrider.config.agent import AgentSection
+    from outrider.config.alerts import AlertsConfig
     from outrider.config.fleet import FleetSection
     from outrider.config.site import SiteSection, read_config
     from outrider.config.witness import WitnessSection
@@ -29,9 +30,13 @@ def targets(config_path: Path | None, folder: Path) -> int:
         {"targets": [f"{member.address}:{member.http_port}"], "labels": {"witness": member.name, "site": site}}
         for member in config.get(WitnessSection).members
     ]
+    alerts = config.get(AlertsConfig)
+    deliverers: list[dict[str, object]] = []
+    if alerts.metrics_port:
+        deliverers.append({"targets": [f"{alerts.metrics_address}:{alerts.metrics_port}"], "labels": {"site": site}})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, entries in (("agents.json", agents), ("witnesses.json", members)):
+        for name, entries in (("agents.json", agents), ("witnesses.json", members), ("deliverers.json", deliverers)):
             temporary = folder / f".{name}"
             temporary.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
             temporary.replace(folder / name)

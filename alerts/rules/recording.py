@@ -36,6 +36,13 @@ RECORDING: Final[tuple[tuple[str, str], ...]] = (
     ("switch:up:count", f'count by (site, switch) (up{{{AGENTS},switch!=""}})'),
     ("collector:outrider_collector_success:sum", "sum by (site, collector) (outrider_collector_success)"),
     ("collector:outrider_collector_supported:sum", "sum by (site, collector) (outrider_collector_supported)"),
+    ("collector:outrider_collector_duration_seconds:max", "max by (site, collector) (outrider_collector_duration_seconds)"),
+    ("site:outrider_collector_errors:rate5m", "sum by (site) (rate(outrider_collector_errors_total[5m]))"),
+    ("site:outrider_agent_failures:rate5m", "sum by (site) (rate(outrider_agent_failures_total[5m]))"),
+    ("site:outrider_agent_child_restarts:rate5m", "sum by (site) (rate(outrider_agent_child_restarts_total[5m]))"),
+    ("site:outrider_agent_signals_dropped:increase1h", "sum by (site) (increase(outrider_agent_signals_dropped_total[1h]))"),
+    ("mount:outrider_storage_probe_seconds:max", "max by (site, mount) (outrider_storage_probe_seconds)"),
+    ("mount:outrider_storage_probe_failed:count", "count by (site, mount) (outrider_storage_probe_ok == 0)"),
     ("collector:outrider_collector_age_seconds:max", "max by (site, collector) (outrider_collector_age_seconds)"),
     # GPUs by node.
     ("node:outrider_gpus_missing:sum", "sum by (site, rack, node) (outrider_gpus_expected - outrider_gpus)"),
@@ -46,7 +53,6 @@ RECORDING: Final[tuple[tuple[str, str], ...]] = (
     ("node:outrider_gpu_throttled:sum", "sum by (site, node, reason) (outrider_gpu_throttled)"),
     ("node:outrider_gpu_power_watts:sum", "sum by (site, rack, node) (outrider_gpu_power_watts)"),
     ("node:outrider_gpu_utilization_ratio:avg", "avg by (site, node) (outrider_gpu_utilization_ratio)"),
-    ("site:outrider_gpus:sum", "sum by (site) (outrider_gpus)"),
     ("site:outrider_gpu_power_watts:sum", "sum by (site) (node:outrider_gpu_power_watts:sum)"),
     ("site:outrider_gpu_utilization_ratio:avg", "avg by (site) (node:outrider_gpu_utilization_ratio:avg)"),
     # Ports by leaf and by node.

@@ -79,10 +79,10 @@ def number(
     decimals: int | None = None,
     graph: bool = True,
 ) -> Any:
-    """One large number with its recent course."""  # fmt: skip
+    """One large number, with its recent course (`graph`) or as it stands now."""  # fmt: skip
     panel = _framed(stat.Panel(), title, about, unit, steps, decimals)
     return (
-        panel.with_target(_range(Query(expr=expr), "A"))
+        panel.with_target(_range(Query(expr=expr), "A") if graph else _instant(expr, "A"))
         .graph_mode(looks.BigValueGraphMode.AREA if graph else looks.BigValueGraphMode.NONE)
         .color_mode(looks.BigValueColorMode.VALUE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))

@@ -203,6 +203,37 @@ def _offenders(made: Board) -> None:
         8,
     )
     made.add(
+        top_nodes(
+            "NVLink errors in an hour",
+            "Nodes with the most errors of links between GPUs in an hour.",
+            f"node:outrider_gpu_nvlink_errors:increase1h{{{SITE}}}",
+            "errors",
+        ),
+        8,
+        8,
+    )
+    made.add(
+        top_nodes(
+            "Hottest GPUs",
+            "Nodes by their hottest GPU.",
+            f"node:outrider_gpu_temperature_celsius:max{{{SITE}}}",
+            "hottest",
+            "celsius",
+        ),
+        8,
+        8,
+    )
+    made.add(
+        top_nodes(
+            "Throttled GPUs",
+            "Nodes by GPUs whose clock heat or a power brake holds back; a software power limit is no fault.",
+            f'sum by (node) (node:outrider_gpu_throttled:sum{{{SITE},reason=~".*(thermal|brake|hw_slowdown).*"}})',
+            "GPUs",
+        ),
+        8,
+        8,
+    )
+    made.add(
         lines(
             "Incidents in a day",
             "Changes of incidents over a day: false alarms belong near zero.",

@@ -65,7 +65,7 @@ def _now(made: Board) -> None:
         (
             "Signals lost",
             "In an hour, at agents: memory and disk were full.",
-            f"sum(increase(outrider_agent_signals_dropped_total{{{SITE}}}[1h]))",
+            f"sum(site:outrider_agent_signals_dropped:increase1h{{{SITE}}})",
             ZERO_IS_WELL,
         ),
     )
@@ -131,9 +131,12 @@ def _witnesses(made: Board) -> None:
     )
     made.add(
         lines(
-            "Refusals in a day",
-            "What limits, modes and brakes held back.",
-            Query(expr=f"sum by (reason) (increase(outrider_refusals_total{{{SITE}}}[1d]))", legend="{{reason}}"),
+            "Actions in a day",
+            "What was asked for and how it ended; what failed or timed out is for a person.",
+            Query(
+                expr=f"sum by (action, outcome) (action_outcome:outrider_actions:increase1d{{{SITE}}})",
+                legend="{{action}} {{outcome}}",
+            ),
         ),
         8,
         8,
@@ -219,9 +222,9 @@ def _agents(made: Board) -> None:
         lines(
             "Failures inside agents",
             "Callbacks that raised, collectors that failed, children that had to be replaced.",
-            Query(expr=f"sum(rate(outrider_agent_failures_total{{{SITE}}}[$__rate_interval]))", legend="callbacks"),
-            Query(expr=f"sum(rate(outrider_collector_errors_total{{{SITE}}}[$__rate_interval]))", legend="collectors"),
-            Query(expr=f"sum(rate(outrider_agent_child_restarts_total{{{SITE}}}[$__rate_interval]))", legend="children replaced"),
+            Query(expr=f"sum(site:outrider_agent_failures:rate5m{{{SITE}}})", legend="callbacks"),
+            Query(expr=f"sum(site:outrider_collector_errors:rate5m{{{SITE}}})", legend="collectors"),
+            Query(expr=f"sum(site:outrider_agent_child_restarts:rate5m{{{SITE}}})", legend="children replaced"),
             unit="cps",
         ),
         12,
@@ -231,7 +234,7 @@ def _agents(made: Board) -> None:
         lines(
             "Slowest readings",
             "How long the last reading took, by collector, the slowest node.",
-            Query(expr=f"max by (collector) (outrider_collector_duration_seconds{{{SITE}}})", legend="{{collector}}"),
+            Query(expr=f"max by (collector) (collector:outrider_collector_duration_seconds:max{{{SITE}}})", legend="{{collector}}"),
             unit="s",
         ),
         12,

@@ -49,7 +49,7 @@ def _now(made: Board) -> None:
             "Rank time in training over the time that all ranks could have trained, in the period of the picture; "
             "time in which ranks were gone counts as lost.",
             f'sum(increase(outrider_job_phase_seconds_total{{{_JOB},phase="train"}}[$__range]))'
-            f" / (max_over_time({_RANKS}[$__range:1m]) * $__range_s)",
+            f" / (max_over_time({_RANKS}[$__range:$__interval]) * $__range_s)",
             unit="percentunit",
             steps=((None, RED), (0.8, AMBER), (0.95, GREEN)),
             decimals=1,

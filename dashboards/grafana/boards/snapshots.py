@@ -91,7 +91,7 @@ def _course(made: Board) -> None:
         lines(
             "Storage probes of the nodes",
             "The slowest probes of shared mounts: a snapshot that hangs begins here.",
-            Query(expr=f"topk(10, max by (mount) (outrider_storage_probe_seconds{{{SITE}}}))", legend="{{mount}}"),
+            Query(expr=f"topk(10, max by (mount) (mount:outrider_storage_probe_seconds:max{{{SITE}}}))", legend="{{mount}}"),
             unit="s",
             steps=((None, "transparent"), (5, RED)),
         ),
@@ -102,7 +102,7 @@ def _course(made: Board) -> None:
         lines(
             "Mounts that do not answer",
             "Nodes on which the last probe of the mount failed or did not come back.",
-            Query(expr=f"count by (mount) (outrider_storage_probe_ok{{{SITE}}} == 0)", legend="{{mount}}"),
+            Query(expr=f"sum by (mount) (mount:outrider_storage_probe_failed:count{{{SITE}}})", legend="{{mount}}"),
         ),
         12,
         8,
