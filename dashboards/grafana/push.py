@@ -49,6 +49,8 @@ def push(url: str, token: str, dashboards: Iterable[dict[str, Any]], *, overwrit
         return [_push(api, dashboard, overwrite) for dashboard in dashboards]
     except error as failed:
         raise _told(failed, url) from None
+    except OSError:  # the client's own exceptions about connections are of this kind; their words may hold the request
+        raise OutriderError(f"{url}: Grafana does not answer") from None
 
 
 def _push(api: Any, dashboard: dict[str, Any], overwrite: bool) -> Pushed:
