@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.agent.exits import exit_code, open_process, process_born
@@ -90,6 +90,7 @@ def test_progress_within_a_phase_is_told_each_second() -> None:
     assert sum(len(signals) for signals in moved) == 2
 
 
+@settings(deadline=None)
 @given(steps=st.lists(st.integers(-1, 50), max_size=30))
 def test_told_steps_only_grow(steps: list[int]) -> None:
     one, heard = teller(0.0), []
@@ -117,6 +118,7 @@ def test_fences_of_other_jobs_do_not_matter_and_no_fence_is_always_fresh(tmp_pat
     assert gate.admit(order("c", 0, "j1"))
 
 
+@settings(deadline=None)
 @given(fences=st.lists(st.integers(1, 9), max_size=20))
 def test_obeyed_fences_never_go_back(fences: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     gate = OrderGate(tmp_path_factory.mktemp("gate") / "orders")
@@ -146,6 +148,7 @@ def test_what_two_ports_say_together(agent: str, closed: str, answer: str) -> No
     assert judge(agent, closed) == answer
 
 
+@settings(deadline=None)
 @given(gaps=st.lists(st.floats(0.0, 30.0), max_size=200))
 def test_a_flood_gate_loses_count_of_nothing(gaps: list[float]) -> None:
     gate, now, passed, told = FloodGate(burst=3, seconds_each=10.0), 0.0, 0, 0

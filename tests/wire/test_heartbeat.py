@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider import wire
@@ -29,6 +29,7 @@ def test_a_new_key_is_taken_up_while_the_old_one_still_holds() -> None:
     assert wire.unpack_heartbeat(datagram, (KEY, OTHER)) == BEAT
 
 
+@settings(deadline=None)
 @given(position=st.integers(0, 200), flip=st.integers(1, 255))
 def test_one_changed_byte_is_refused(position: int, flip: int) -> None:
     datagram = bytearray(wire.pack_heartbeat(BEAT, (KEY,)))
@@ -37,6 +38,7 @@ def test_one_changed_byte_is_refused(position: int, flip: int) -> None:
         wire.unpack_heartbeat(bytes(datagram), (KEY,))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=600))
 def test_junk_is_refused_with_a_bounded_reason(junk: bytes) -> None:
     with pytest.raises(wire.WireError) as caught:
