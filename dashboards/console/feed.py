@@ -1,7 +1,7 @@
-"""What keeps open pages up to date: one look at the ledger a second while anybody watches, and only what changed is sent."""
+"""What keeps open pages up to date: a look at the ledger when it changed, and only what is new is sent. Nobody watches: no look."""
 
 import asyncio
-import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
@@ -14,8 +14,11 @@ from detectors.witness.ledger import LedgerError
 
 log = structlog.get_logger()
 
-#: How often the ledger is looked at, seconds: what a person feels as at once.
+#: At least this often there is a look, seconds: heartbeats that stay away change no ledger, and a page knows that we live.
 LOOK_SECONDS: Final = 1.0
+#: After a look that took d seconds the next comes no sooner than this, nor than 4 d: pages take at most a fifth of the loop's time.
+PAUSE_SECONDS: Final = 0.1
+PAUSE_LOOKS: Final = 4.0
 #: Incidents that a page holds from the start; older ones are asked for.
 INCIDENTS_MAX: Final = 500
 #: Messages that may wait for a page; one that is slower is let go and connects again.
@@ -67,8 +70,11 @@ class Feed:
 
     async def _run(self) -> None:
         """Looks and tells until nobody watches."""
+        took = 0.0
         while self._watchers:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(max(PAUSE_SECONDS, PAUSE_LOOKS * took))
+            await self._news()
+            began = time.monotonic()
             try:
                 message = await self._look()
             except LedgerError as error:
@@ -76,12 +82,21 @@ class Feed:
             except Exception:  # our own bug: the pages are told, the witness lives on
                 log.exception("console_error")
                 message = {"trouble": "internal error; the witness's log tells more"}
+            took = time.monotonic() - began
             for queue in list(self._watchers):
                 if queue.qsize() >= QUEUE_MAX - 1:
                     self._watchers.discard(queue)
                     queue.put_nowait(None)
                 else:
                     queue.put_nowait(message)
+
+    async def _news(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):  # wait_for of 3.11 may swallow a cancellation
+                await self._pages.news.wait()
+        except TimeoutError:
+            return
+        self._pages.news.clear()
 
     async def _look(self) -> dict[str, Any]:
         """Takes the present in. Returns what is new since the last look."""
@@ -98,13 +113,6 @@ class Feed:
         changes = _changes(self._letters, letters)
         self._incidents, self._letters, self._status = now, letters, status
         return {"states": changes, "incidents": fresh, "status": status}
-
-    async def close(self) -> None:
-        """Ends the looking."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
 
 
 def _changes(before: str, after: str) -> list[tuple[int, str]]:

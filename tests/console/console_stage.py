@@ -84,7 +84,7 @@ def lines_of(told: dict[str, Any], refused: str | None = None) -> list[dict[str,
 
 
 class Stage:
-    """`witnesses` servers on free ports of loopback over one ledger. Use as a context manager; all methods are for the test's thread."""
+    """`witnesses` servers on free ports of loopback over one ledger. A context manager; all methods are for the test's thread."""
 
     def __init__(self, folder: Path, fleet: Fleet, witnesses: int = 1) -> None:
         self.folder, self.fleet = folder, fleet
@@ -99,6 +99,7 @@ class Stage:
         self.sights = [Sight(fleet, SystemClock()) for _ in members]
         self.mode = "advise"
         self._runners: list[web.AppRunner] = []
+        self.pages: list[Pages] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -126,7 +127,7 @@ class Stage:
 
     async def _serve(self, place: int) -> None:
         member = self.section.members[place]
-        console = ConsoleSection(reports_dir=str(self.folder / "reports"))
+        console = ConsoleSection(reports_dir=str(self.folder / "reports"), streams_max=3)
         config = Config({"witness": self.section, "console": console}, None)
         access = Access({Role.VIEWER: (VIEWER,), Role.OPERATOR: (OPERATOR,)})
 
@@ -142,13 +143,16 @@ class Stage:
             }  # fmt: skip
 
         pages = Pages(access, config, self.ledger, status, self.sights[place])
-        routes_people.add_routes(pages, Metrics(lambda: [], Histograms()))
+        routes_people.add_routes(pages, Metrics(list, Histograms()))
         add_console(pages)
+        self.pages.append(pages)
         self._runners.append(await serve(pages.application(1 << 20), member.address, member.http_port))
 
     async def _close(self) -> None:
         for runner in self._runners:
             await runner.cleanup()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
         await self.ledger.close()
 
     def stop_witness(self, place: int) -> None:
@@ -168,6 +172,8 @@ class Stage:
         lease = await self.ledger.acquire("leader", "w1-1")
         assert lease is not None
         await self.ledger.commit(Commit(term=lease.term, fence_before=0, fence=0, incidents=writes), "w1-1")
+        for pages in self.pages:
+            pages.news.set()
 
     def controls(self) -> list[Control]:
         return self.do(self.ledger.controls())

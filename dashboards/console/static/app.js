@@ -59,12 +59,14 @@ function Header({ section, help }) {
       page === "incidents" && open ? html` <span class="count" aria-label=${t("{n} confirmed", { n: open })}>${open}</span>` : null}</a>`)}</nav>
     <div class="who">
       <span class=${`mode m-${text(status.mode)}`}>${t(text(status.mode) || "unknown")}</span>
-      <select aria-label=${t("Language")} value=${current()} onChange=${(event) => (choose(event.target.value), tell("language"))}>${Object.entries(languages).map(([key, name]) => html`<option key=${key} value=${key}>${name}</option>`)}</select>
-      <${Theme} />
-      <button class="quiet" aria-label=${t("Keys")} onClick=${help}>?</button>
+      <span class="wide"><${Language} /> <${Theme} /></span>
+      <button class="quiet" aria-label=${t("Keys and settings")} onClick=${help}>?</button>
       <button class="quiet" onClick=${() => logOut("")}>${t("Log out")} <span class="soft">${who() || t(state.role)}</span></button>
     </div></header>`;
 }
+
+const Language = () => html`<select aria-label=${t("Language")} value=${current()} onChange=${(event) => (choose(event.target.value), tell("language"))}>${
+  Object.entries(languages).map(([key, name]) => html`<option key=${key} value=${key}>${name}</option>`)}</select>`;
 
 function Theme() {
   const [theme, setTheme] = useState(localStorage.getItem("outrider-theme") || "");
@@ -111,7 +113,8 @@ function LogIn() {
     <button class="main" id="enter" type="submit">${t("Log in")}</button></form></main>`;
 }
 
-const Help = ({ close }) => html`<section class="help" aria-labelledby="keys"><h2 id="keys">${t("Keys")}</h2><dl>
+const Help = ({ close }) => html`<section class="help" aria-labelledby="keys"><h2 id="keys">${t("Keys and settings")}</h2>
+  <p class="narrow"><${Language} /> <${Theme} /></p><dl>
   ${MENU.map(([page, [, title, key]]) => html`<div key=${page}><dt><kbd>g</kbd> <kbd>${key}</kbd></dt><dd>${t(title)}</dd></div>`)}
   <div><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>${t("next and previous line")}</dd></div><div><dt><kbd>Enter</kbd></dt><dd>${t("open")}</dd></div>
   <div><dt><kbd>/</kbd></dt><dd>${t("Search")}</dd></div><div><dt><kbd>a</kbd></dt><dd>${t("Acknowledge")}</dd></div><div><dt><kbd>?</kbd></dt><dd>${t("this list")}</dd></div>

@@ -14,9 +14,9 @@ export function choose(name) {
   document.documentElement.lang = name;
 }
 
-/** The text in the reader's language; `{name}` is replaced by what `values` has. */
+/** The text in the reader's language; `{name}` is replaced by what `values` has. The judge's own words lose their underscores. */
 export function t(text, values) {
-  let said = (language === "zh" && zh[text]) || text;
+  let said = (language === "zh" && zh[text]) || (text.includes(" ") ? text : text.replaceAll("_", " "));
   if (values) said = said.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
   return said;
 }

@@ -20,6 +20,7 @@ export const Line = ({ picture }) => html`<li class="line">
     <b>${faultText(picture.fault, state.faults)}</b></a>
   <span class="sub"><${Subject} subject=${picture.subject} /> · ${t(text(picture.response))} · ${ago(picture.opened)}${
     picture.acknowledged ? ` · ${t("seen by {who}", { who: text(picture.acknowledged) })}` : ""}</span>
+  ${picture.explanation ? html`<span class="tale">${text(picture.explanation)}</span>` : null}
 </li>`;
 
 export function IncidentsPage() {

@@ -129,7 +129,7 @@ function options(box, mine, title, colour) {
   return {
     width: box.clientWidth || 600, height: 200, legend: { show: false }, cursor: { y: false },
     scales: { x: { time: true } },
-    axes: [{ ...axis }, { ...axis, label: title, size: 64, labelSize: 20 }],
+    axes: [{ ...axis, space: 90, values: (_, times) => times.map((time) => clock(time).slice(6)) }, { ...axis, label: title, size: 64, labelSize: 20 }],
     series: [{}, { label: title, stroke: ink(colour), width: 1.6, points: { show: false }, spanGaps: false }],
     hooks: { draw: [(plot) => lines(plot, mine.marks, ink)] },
   };

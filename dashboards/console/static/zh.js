@@ -11,7 +11,7 @@ export const zh = {
   "Held back: {why}": "被拦下：{why}", "Holds back all actions on {name} for a while.": "在一段时间内不对 {name} 执行任何动作。", "How it was run": "运行方式",
   "If the signs go away it is refuted by itself, and copies made early are let go.": "若迹象消失，会自行撤销，提前做的副本会释放。",
   "Incidents": "事件", "Incident": "事件", "It is over.": "已结束。", "It is watched; nobody is woken.": "持续观察；不会叫醒任何人。", "It was unfounded; nothing was done to any job.": "查无实据；没有触动任何作业。",
-  "Job": "作业", "Jobs": "作业", "Keys": "快捷键", "Language": "语言", "Last events": "最近事件", "Last readings": "最近读数", "Let go of the brake": "解除制动",
+  "Job": "作业", "Jobs": "作业", "Keys and settings": "快捷键与设置", "Language": "语言", "Last events": "最近事件", "Last readings": "最近读数", "Let go of the brake": "解除制动",
   "Lines: solid = a start, dotted = a snapshot. The course begins with this witness's own start.": "竖线：实线为一次启动，虚线为一次快照。曲线从本见证者启动时开始。",
   "Log in": "登录", "Log out": "退出", "Loss": "损失", "Maintenance": "维护", "Map of all nodes. Arrow keys move, Enter opens a node.": "全部节点的地图。方向键移动，回车打开节点。",
   "Messages sent": "已发出的消息", "No witness leads now: nothing is decided.": "当前没有主见证者：不会做任何决定。", "Node": "节点", "Nodes by state": "各状态的节点数", "Nodes that are not well": "不正常的节点", "Not found": "未找到",
