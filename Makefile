@@ -15,8 +15,10 @@ SEED ?= 7
 drill: env
 	$(BIN)/outrider drill --fault $(FAULTS) --seed $(SEED)
 
+# Pure tests side by side, then those that start real processes, one at a time so that they do not starve one another.
 test: env-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not real" -n 2
+	$(BIN)/python -m pytest -m real
 
 test-pure: env-dev
 	$(BIN)/python -m pytest -m "not real" -n 2
