@@ -32,6 +32,8 @@ PARALLEL = 64
 PARALLEL_TARGET = 16
 #: Rows looked at in one turn; more only where a whole page belongs to targets that are held back (up to `PAGE_MAX`).
 PAGE, PAGE_MAX = 256, 16384
+#: How far a replica of the ledger may lag behind what we wrote through it; milliseconds, in truth.
+STALE_SECONDS = 1.0
 log = structlog.get_logger()
 
 
@@ -62,6 +64,8 @@ class Deliverer:
         make = self.settings
         self.routes = {sender.name: Route(sender, Breaker(make.breaker_failures, make.breaker_seconds)) for sender in self.senders}
         self._under_way: set[str] = set()
+        #: Rows whose attempt ended just now -> (how often they had been tried before it, until when that is remembered).
+        self._lately: dict[str, tuple[int, float]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._page = PAGE
@@ -104,7 +108,7 @@ class Deliverer:
         for row in rows:
             if len(self._tasks) >= PARALLEL:
                 break
-            if row.id in self._under_way or not self._room(row, now):
+            if row.id in self._under_way or self._is_stale(row, now) or not self._room(row, now):
                 continue
             started += 1
             self._start(row)
@@ -112,6 +116,17 @@ class Deliverer:
             self._page = min(self._page * 4, PAGE_MAX)
         elif started:
             self._page = PAGE
+
+    def _is_stale(self, row: OutboxRow, now: float) -> bool:
+        """Whether this is a picture from before our own last attempt: a replica of the ledger may lag a moment behind."""
+        attempts, until = self._lately.get(row.id, (-1, 0.0))
+        return now < until and row.attempts <= attempts
+
+    def _remember(self, row: OutboxRow) -> None:
+        now = time.monotonic()
+        self._lately[row.id] = (row.attempts, now + STALE_SECONDS)
+        while self._lately and (oldest := next(iter(self._lately))) and self._lately[oldest][1] <= now:
+            del self._lately[oldest]
 
     def _room(self, row: OutboxRow, now: float) -> bool:
         route = self.routes.get(row.target)
@@ -128,6 +143,7 @@ class Deliverer:
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             self._under_way.discard(row.id)
+            self._remember(row)
             if route is not None:
                 route.under_way -= 1
             self._freed.set()

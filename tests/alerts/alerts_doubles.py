@@ -10,6 +10,7 @@ from aiohttp import web
 from alerts.webhooks import verify
 from detectors.witness.ledger import Commit, Ledger
 from detectors.witness.outbox import OutboxRow
+from outrider.config.ledger import LedgerSection
 
 SECRET = base64.b64encode(b"k" * 24).decode()
 
@@ -31,8 +32,8 @@ def row(
 class Leader:
     """Writes rows as the leading witness does, and sees the effect of snapshots."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    def __init__(self, ledger: Ledger, section: LedgerSection | None = None) -> None:
+        self.ledger, self.section = ledger, section
 
     async def put(self, *rows: OutboxRow) -> None:
         lease = await self.ledger.acquire("leader", "w1")

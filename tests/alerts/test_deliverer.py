@@ -10,10 +10,13 @@ from alerts_doubles import SECRET, Leader, row, until
 
 from alerts.deliverer import Deliverer
 from alerts.senders import make_senders
+from detectors.witness.ledger import Ledger, make_ledger
 from outrider.config.alerts import AlertsConfig
 from outrider.config.targets import Target
 
 QUICK = {"poll_seconds": 0.01, "backoff_seconds": 0.01, "backoff_seconds_max": 0.05, "breaker_seconds": 0.2}
+#: What must hold on the ledger of one machine and on that of several.
+on_both = pytest.mark.parametrize("leader", ["sqlite", pytest.param("etcd", marks=pytest.mark.real)], indirect=True)
 SNAPSHOT, QUARANTINE, RESTART = "job.snapshot.requested", "node.quarantine.requested", "job.restart.requested"
 
 
@@ -22,17 +25,28 @@ async def deliver(leader: Leader) -> AsyncIterator[Callable[..., Deliverer]]:
     """Starts a deliverer for some targets."""
     tasks: list[asyncio.Task[None]] = []
 
-    def start(*targets: Target, holder: str = "d1", **settings: float) -> Deliverer:
+    def start(*targets: Target, holder: str = "d1", ledger: Ledger | None = None, **settings: float) -> Deliverer:
+        ledger = ledger or leader.ledger
         config = AlertsConfig(targets=targets, **(QUICK | settings))
-        deliverer = Deliverer(leader.ledger, config, make_senders(config, leader.ledger, "site"), holder, random.Random(7))
-        tasks.append(asyncio.create_task(deliverer.run()))
+        deliverer = Deliverer(ledger, config, make_senders(config, ledger, "site"), holder, random.Random(7))
+        deliverer.task = asyncio.create_task(deliverer.run())
+        tasks.append(deliverer.task)
         return deliverer
 
     yield start
     for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await end(task)
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def stop(deliverer: Deliverer) -> None:
+    """Ends one deliverer before the test does."""
+    await end(deliverer.task)
 
 
 def to(receiver, secret_file: str, name: str = "t1", **more: object) -> Target:
@@ -46,6 +60,7 @@ async def state_is(leader: Leader, name: str, state: str) -> None:
     await until(reached)
 
 
+@on_both
 async def test_row_reaches_every_target_that_wants_it_and_no_other(leader, deliver, serve, secret_file) -> None:
     all_, some, none = await serve(), await serve(), await serve()
     deliver(to(all_, secret_file), to(some, secret_file, "t2", types=(RESTART,)), to(none, secret_file, "t3", types=(SNAPSHOT,)))
@@ -55,6 +70,7 @@ async def test_row_reaches_every_target_that_wants_it_and_no_other(leader, deliv
     assert (all_.ids, some.ids, none.ids) == (["a.t1"], ["a.t2"], [])
 
 
+@on_both
 async def test_snapshot_then_quarantine_then_restart_each_waits_for_the_one_before(leader, deliver, serve, secret_file) -> None:
     receiver = await serve(500, 500, 200)
     deliver(to(receiver, secret_file))
@@ -66,6 +82,7 @@ async def test_snapshot_then_quarantine_then_restart_each_waits_for_the_one_befo
     assert receiver.ids == ["a.t1"] * 3 + ["b.t1", "c.t1"]
 
 
+@on_both
 async def test_snapshot_that_never_comes_holds_the_restart_until_its_deadline_only(leader, deliver, serve, secret_file) -> None:
     receiver = await serve()
     deliver(to(receiver, secret_file))
@@ -134,6 +151,7 @@ async def test_gone_receiver_is_not_asked_again(leader, deliver, serve, secret_f
     assert receiver.ids == ["a.t1"]
 
 
+@on_both
 async def test_dead_letter_sent_again_by_a_person_is_delivered(leader, deliver, serve, secret_file) -> None:
     receiver = await serve(422, 200)
     deliver(to(receiver, secret_file))
@@ -143,6 +161,7 @@ async def test_dead_letter_sent_again_by_a_person_is_delivered(leader, deliver, 
     await state_is(leader, "a.t1", "done")
 
 
+@on_both
 async def test_dry_run_sends_nothing_and_shows_exactly_what_would_be_sent(leader, deliver, serve, secret_file) -> None:
     receiver = await serve()
     deliver(to(receiver, secret_file))
@@ -177,6 +196,7 @@ async def receiver_refuses(leader: Leader) -> None:
     await state_is(leader, "a.t1", "failed")
 
 
+@on_both
 async def test_one_deliverer_at_a_time_and_the_other_takes_over(leader, deliver, serve, secret_file) -> None:
     receiver = await serve()
     first = deliver(to(receiver, secret_file), holder="d1")
@@ -185,9 +205,27 @@ async def test_one_deliverer_at_a_time_and_the_other_takes_over(leader, deliver,
         return await leader.ledger.holder("deliverer") == first.holder
 
     await until(held)
-    deliver(to(receiver, secret_file), holder="d2")
-    await leader.put(*(row(f"a{n}", incident=f"i{n}") for n in range(50)))
-    await until(lambda: len(receiver.effects) == 50)
+    other = make_ledger(leader.section)
+    await other.open()
+    try:
+        second = deliver(to(receiver, secret_file), holder="d2", ledger=other)
+        await leader.put(*(row(f"a{n}", incident=f"i{n}") for n in range(50)))
+
+        async def all_done() -> bool:  # what is under way when a deliverer ends may come twice
+            return list((await leader.states()).values()) == ["done"] * 50
+
+        await until(all_done)
+        await stop(first)
+
+        async def taken_over() -> bool:
+            return await leader.ledger.holder("deliverer") == second.holder
+
+        await until(taken_over)
+        await leader.put(row("b", incident="b"))
+        await until(lambda: "b.t1" in receiver.effects)
+        await stop(second)
+    finally:
+        await other.close()
     assert sorted(receiver.ids) == sorted(set(receiver.ids)), "no row was sent twice"
 
 
