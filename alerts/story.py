@@ -180,8 +180,11 @@ def _done(picture: dict[str, Any]) -> str:
 def _notes(picture: dict[str, Any]) -> str:
     """What the council knows besides: repeat offenders, a job that fails again and again, an approval that nobody gave."""
     extra = picture.get("extra") or {}
-    lines = [f"{node} was taken out {times} times of late: look for the cause before it is released."
-             for node, times in sorted((extra.get("offenders") or {}).items())]  # fmt: skip
+    lines = []
+    for line in picture.get("history") or ():
+        found = re.search(r"taken out \d+ times of late$", str(line.get("reason") or ""))
+        if found and line.get("action") in ("quarantine", "drain"):
+            lines.append(f"{(line.get('target') or {}).get('node')} was {found[0]}: look for the cause before it is released.")
     if loop := extra.get("crash_loop"):
         lines.append(f"{loop.get('job')} failed {loop.get('failures')} times without a new snapshot; it is not restarted any more.")
     if approval := extra.get("approval"):

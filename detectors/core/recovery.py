@@ -97,8 +97,16 @@ class Recovery:
         return Action(
             t=now, decision_id=short_hash(incident.id, item.action, sorted(item.target.items(), key=str), self.fence),
             incident=incident.id, action=item.action, target=item.target, fence=incident.fence, deadline_seconds=deadline,
-            after=after, reason=incident.explanation, refused=refused, dry_run=refused is not None,
+            after=after, reason=self._reason(incident, item, now), refused=refused, dry_run=refused is not None,
         )  # fmt: skip
+
+    def _reason(self, incident: Incident, item: Planned, now: float) -> str:
+        """Why; for a node that is taken out again, also how often that makes it."""
+        if item.action not in ("quarantine", "drain"):
+            return incident.explanation
+        node = str(item.target["node"])
+        times = self.safety.offenders.often(node, now) + (self.quarantined.get(node) != incident.id)
+        return f"{incident.explanation}; taken out {times} times of late" if times > 1 else incident.explanation
 
     def _spares_gone(self, now: float) -> bool:
         """Whether the site has spares, and every one is taken or unfit."""
@@ -111,8 +119,6 @@ class Recovery:
             node = str(item.target["node"])
             if self.quarantined.get(node) != incident.id:  # ordered anew by an amended recovery: one and the same time
                 self.safety.offenders.note(node, now)
-            if (times := self.safety.offenders.often(node, now)) > 1:
-                incident.extra.setdefault("offenders", {})[node] = times
         if item.action == "quarantine":
             self.quarantined[item.target["node"]] = incident.id
         elif item.action == "restart":

@@ -88,8 +88,9 @@ def test_page_says_what_waits_for_a_person_and_what_was_refused() -> None:
 
 
 def test_page_warns_of_repeat_offenders_and_of_jobs_that_loop() -> None:
-    extra = {"offenders": {"n2": 3}, "crash_loop": {"job": "llm-7", "failures": 5}, "approval": "nobody answered: refuse"}
-    told = tell(picture(extra=extra), AlertsConfig(), "site", Redactor()).body
+    line = {"event": "action", "action": "quarantine", "target": {"node": "n2"}, "reason": "silent; taken out 3 times of late"}
+    extra = {"crash_loop": {"job": "llm-7", "failures": 5}, "approval": "nobody answered: refuse"}
+    told = tell(picture(extra=extra, history=[line]), AlertsConfig(), "site", Redactor()).body
     assert "n2 was taken out 3 times" in told
     assert "llm-7 failed 5 times" in told
     assert "nobody answered" in told

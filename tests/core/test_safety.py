@@ -126,7 +126,8 @@ def test_repeat_offender_is_shown_and_takes_no_slot_again() -> None:
     room.accuse("n0")
     (restart,) = room.done("restart")
     assert restart.target["replace"] == [{"slot": 0, "from": "n0", "to": None}], "n9 is free, and a lemon"
-    assert max(one.extra.get("offenders", {}).get("n9", 0) for one in room.council.incidents.values()) == 2
+    reasons = [action.reason for action in room.done("quarantine") if action.target["node"] == "n9"]
+    assert [reason.endswith("taken out 2 times of late") for reason in reasons] == [False, True]
 
 
 def test_spare_that_fails_its_check_is_set_aside_and_another_one_takes_the_slot() -> None:
