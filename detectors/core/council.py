@@ -131,7 +131,10 @@ class Council:
             ballot = self.ballots[vote.key] = Ballot(vote.key, now)
         elif vote.verdict is Verdict.FAULTY and not ballot.doubted(now):
             ballot.opened = now
-        ballot.votes[vote.witness] = (vote, now)
+        known = ballot.votes.get(vote.witness)
+        # Both on that witness's clock: an older vote that comes late changes nothing. One that has expired stands in no way.
+        if known is None or known[0].t <= vote.t or now - known[1] >= known[0].expires_seconds:
+            ballot.votes[vote.witness] = (vote, now)
         return ballot
 
     def _count(self, ballot: Ballot, now: float) -> list[Decision]:
