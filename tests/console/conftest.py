@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 from console_stage import Stage, fleet_of
 
-#: Pictures of the pages, kept for people to look at.
-PICTURES = Path(__file__).resolve().parents[2] / "out" / "console"
 
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """One headless Chromium for the session; its console's messages are kept."""
+def open_chromium() -> Any:
+    """A headless Chromium whose console's messages are kept; skips the test where there is none."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
@@ -29,6 +25,13 @@ def chromium() -> Iterator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
     browser.set_script_timeout(30)
+    return browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """One browser for the session."""
+    browser = open_chromium()
     yield browser
     browser.quit()
 

@@ -11,10 +11,12 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from aiohttp import web
 
 from dashboards.console.pages import add_console
+from dashboards.console.shell import Shell
 from detectors.witness import routes_people
 from detectors.witness.access import Access, Role
 from detectors.witness.http import Pages, serve
@@ -81,6 +83,21 @@ def lines_of(told: dict[str, Any], refused: str | None = None) -> list[dict[str,
         {**base, "event": "refused" if refused else "action", "t": 100.1, "action": "restart", "refused": refused, "fence": 7,
          "target": {"job": "llama"}, "dry_run": False, "reason": "the job cannot go on"},
     ]  # fmt: skip
+
+
+class _Other(Shell):
+    """The page as another version would serve it; its own files still say the build they were made for."""
+
+    def __init__(self, build: str) -> None:
+        super().__init__()
+        self._real, self.build = self.build, build
+
+    def file(self, request: web.Request) -> web.Response:
+        self.build, said = self._real, self.build
+        try:
+            return super().file(request)
+        finally:
+            self.build = said
 
 
 class Stage:
@@ -158,6 +175,12 @@ class Stage:
     def stop_witness(self, place: int) -> None:
         """One witness dies: its port is closed and its streams break."""
         self.do(self._runners[place].cleanup())
+
+    def restart_with_build(self, place: int, build: str) -> None:
+        """One witness is upgraded: it comes back with a page of another build."""
+        self.stop_witness(place)
+        with patch("dashboards.console.pages.Shell", lambda: _Other(build)):
+            self.do(self._serve(place))
 
     def put(self, *pictures: dict[str, Any], refused: str | None = None) -> None:
         """Writes incidents, or newer pictures of them, as a leader does."""

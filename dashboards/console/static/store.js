@@ -4,6 +4,8 @@ import { useEffect, useReducer } from "./vendor/preact-htm.js";
 export const build = document.querySelector("meta[name=outrider-build]").content;
 /** A stream that is silent for this long is dead: the witness sends each second. */
 const SILENT_MS = 5000;
+/** How often a page that another witness keeps alive looks whether its own is back. */
+const HOME_MS = 3000;
 const AGAIN_MS = [300, 500, 1000, 2000, 3000];
 /** Incidents the page holds; the list asks for older ones. */
 const INCIDENTS_MAX = 10000;
@@ -22,7 +24,6 @@ export const state = {
   status: {},
   faults: {},
   stale: false, // another version of the page is served, and a reload did not help
-  lostSince: 0,
 };
 
 const listeners = new Set();
@@ -83,6 +84,7 @@ export async function ask(path, body) {
 
 let generation = 0;
 let controller = null;
+let goHome = false;
 
 /** Connects, and goes on connecting, until the reader logs out. */
 export async function run() {
@@ -91,13 +93,15 @@ export async function run() {
   state.phase = "connecting";
   tell("connection");
   while (mine === generation) {
-    const bases = [state.base, ...["", ...others()].filter((base) => base !== state.base)];
+    const bases = [...new Set([state.base, "", ...others()])];
     const base = bases[tries % bases.length];
     const outcome = await follow(base, mine, () => (tries = 0));
     if (mine !== generation) return;
     if (outcome === "refused") return logOut("refused");
-    if (state.phase !== "lost" && state.phase !== "connecting") {
-      state.lostSince = Date.now();
+    if (goHome) {
+      goHome = false;
+      tries = 0;
+      continue;
     }
     state.phase = state.fleet ? "lost" : "connecting";
     tell("connection");
@@ -110,10 +114,23 @@ function others() {
   return state.witnesses.filter((url) => url !== location.origin);
 }
 
+/** Leaves a strange witness when our own answers again: only it can bring a new version of the page. */
+function homeward(base, abort) {
+  if (!base) return 0;
+  return setInterval(async () => {
+    const answer = await fetch("/healthz", { cache: "no-store", signal: AbortSignal.timeout(HOME_MS) }).catch(() => null);
+    if (!answer || !answer.ok || abort.signal.aborted) return;
+    state.base = "";
+    goHome = true;
+    abort.abort();
+  }, HOME_MS);
+}
+
 /** Follows one witness's stream until it breaks. */
 async function follow(base, mine, connected) {
   controller = new AbortController();
   const abort = controller;
+  const home = homeward(base, abort);
   let timer = setTimeout(() => abort.abort(), SILENT_MS);
   try {
     const answer = await fetch(`${base}/console/api/stream`, {
@@ -141,6 +158,7 @@ async function follow(base, mine, connected) {
     return "broken";
   } finally {
     clearTimeout(timer);
+    clearInterval(home);
     abort.abort();
   }
   return "broken";

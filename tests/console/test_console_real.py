@@ -1,0 +1,215 @@
+"""The console in a real browser: what each role may do, bad names, a witness that dies, an old tab, accessibility.
+
+Pictures of every page are left in `out/console/`.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console_stage import OPERATOR, VIEWER, Stage, picture
+
+from outrider.signals import Signal
+
+pytestmark = pytest.mark.real
+pytest.importorskip("selenium", reason="selenium is not installed")
+from console_browser import Keys, Person  # noqa: E402  # it imports selenium
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
+MARKUP = '<img src=x onerror="window.hacked=1"><b>n7</b>'
+ONE = picture(1)["incident"]
+
+
+@pytest.fixture
+def operator(chromium: Any, stage: Stage) -> Person:
+    """An operator in front of a fleet with something of everything."""
+    fill(stage)
+    person = Person(chromium, stage.urls[0])
+    person.size(1280, 900)
+    return person.log_in(OPERATOR)
+
+
+def fill(stage: Stage) -> None:
+    stage.put(picture(1), picture(2), refused="mode advise: a person decides")
+    stage.put(picture(3, state="suspected", fault="node.lost", response="watch", votes={"w1": "faulty", "w2": "clear"}))
+    stage.put(
+        picture(4, state="recovering", fault="nic.down", restarts={"llama": 2}), picture(5, fault="gpu.thermal", response="page")
+    )
+    stage.put(picture(6, state="resolved"), picture(7, state="refuted"))
+    for value in range(60):
+        attempt, step = (1, value) if value < 40 else (2, value - 2)
+        data = {"attempt": attempt, "loss": 4 * math.exp(-value / 20), "step_s": 1.0, "age_s": (60 - value) * 4.0}
+        stage.tell(Signal(t=1.0, kind="step", job="llama", value=step, data=data))
+    stage.tell(Signal(t=1.0, kind="snapshot", job="llama", rank=0, value=50, data={"attempt": 2, "state": "committed"}))
+    stage.tell(Signal(t=1.0, kind="xid", node="n00001", gpu=1, value=79, text="NVRM: Xid 79 " + MARKUP))
+    folder = stage.folder / "reports" / "kill"
+    folder.mkdir(parents=True, exist_ok=True)
+    fault = {"fault": "kill", "ok": True, "detect_s": 0.5, "timeline": [[0.0, "the fault"]]}
+    (folder / "report.json").write_text(json.dumps({"about": {"seed": 7}, "faults": [fault]}))
+
+
+#: Address -> what must stand on the page.
+PAGES = {
+    "fleet": ("#/", "Nodes that are not well"),
+    "incidents": ("#/incidents", "A GPU no longer answers"),
+    "incident": (f"#/incident/{ONE}", "Waits for an operator's approval of: restart."),
+    "jobs": ("#/jobs", "llama"),
+    "job": ("#/job/llama", "Snapshots and restarts"),
+    "node": ("#/node/n00001", "NVRM: Xid 79"),
+    "audit": ("#/audit", "the newest first"),
+    "drills": ("#/drills", "1 of 1 right"),
+    "drill": ("#/drill/kill", "How it was run"),
+    "outrider": ("#/outrider", "Signals taken in"),
+}
+
+
+def violations(browser: Any) -> list[str]:
+    """What axe-core finds: WCAG 2.1 A and AA."""
+    browser.execute_script(AXE)
+    found = browser.execute_async_script(
+        "const done = arguments[0]; axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']})"
+        ".then((told) => done([told.violations, told.passes.map((one) => one.id)]))"
+    )
+    found, passed = found
+    assert "color-contrast" in passed  # it did look
+    return [f"{one['id']}: {node['target']} {node.get('failureSummary', '')}" for one in found for node in one["nodes"]]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_shows_itself_without_error_and_passes_the_accessibility_rules(operator: Person, theme: str) -> None:
+    operator.find("canvas")
+    operator.browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    found = {}
+    for name, (place, text) in PAGES.items():
+        operator.go(place).sees(text)
+        operator.picture(f"{name}-{theme}")
+        found[name] = violations(operator.browser)
+    assert {name: list_ for name, list_ in found.items() if list_} == {}
+    assert operator.complaints() == []
+
+
+def test_log_in_page_passes_too_and_a_wrong_token_is_told(chromium: Any, stage: Stage) -> None:
+    person = Person(chromium, stage.urls[0]).log_in("00" * 16)
+    assert person.sees("This token is not known here.")
+    assert violations(chromium) == []
+    assert "00" * 16 not in chromium.current_url
+
+
+def test_telephone_shows_all_in_one_column(operator: Person) -> None:
+    operator.size(390, 844)
+    try:
+        for name in ("fleet", "incident", "job", "audit"):
+            place, text = PAGES[name]
+            operator.go(place).sees(text)
+            operator.picture(f"{name}-phone")
+            wide = operator.browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= 390, (name, wide)
+    finally:
+        operator.size(1280, 900)
+
+
+def test_operator_approves_acknowledges_dismisses_and_holds_back(operator: Person, stage: Stage) -> None:
+    operator.go(f"#/incident/{ONE}").sees("What happens next")
+    for button, kind in (("approve", "approve"), ("ack", "ack"), ("false-alarm", "false_alarm"), ("maintenance", "maintenance")):
+        operator.press(button, f"because {kind}")
+        operator.sees("sent: ")
+        (control,) = [one for one in stage.controls() if one.kind == kind]
+        assert control.key == ("n00001" if kind == "maintenance" else ONE)
+        assert (control.body["who"], control.body["reason"]) == ("ada", f"because {kind}")
+    operator.go("#/outrider").sees("Pause all actions")
+    operator.press("pause", "an upgrade")
+    assert operator.sees("All actions are paused.")
+    operator.press("resume", "done")
+    operator.sees("Pause all actions")
+    assert not [one for one in stage.controls() if one.kind == "pause"]
+    assert operator.complaints() == []
+
+
+def test_viewer_sees_everything_and_can_do_nothing(chromium: Any, stage: Stage) -> None:
+    fill(stage)
+    person = Person(chromium, stage.urls[0]).log_in(VIEWER, at=f"#/incident/{ONE}")
+    assert person.sees("To decide, log in with an operator's token.")
+    for place in ("#/outrider", "#/node/n00001", "#/job/llama"):
+        person.go(place).find("h1")
+        assert person.count("[id^=do-]") == 0
+    told = chromium.execute_async_script(
+        "const done = arguments[2]; fetch('/v1/approve', {method: 'POST', headers: {Authorization: 'Bearer ' + arguments[0]},"
+        " body: JSON.stringify({incident: arguments[1]})}).then((answer) => done(answer.status))",
+        VIEWER, ONE,
+    )  # fmt: skip
+    assert told == 403 and stage.controls() == []
+
+
+def test_names_with_markup_are_text(operator: Person, stage: Stage) -> None:
+    stage.put(
+        picture(8, subject={"node": MARKUP, "job": MARKUP}, explanation=MARKUP, votes={MARKUP: "faulty"}, acknowledged=MARKUP)
+    )
+    stage.tell(Signal(t=1.0, kind="phase", job=MARKUP, value="train"))
+    for place in ("#/", "#/incidents", f"#/incident/{picture(8)['incident']}", "#/jobs", "#/node/n00001"):
+        operator.go(place).sees(MARKUP)
+    operator.go("#/job/" + operator.browser.execute_script("return encodeURIComponent(arguments[0])", MARKUP))
+    operator.sees(f"Job {MARKUP}")
+    assert operator.browser.execute_script("return window.hacked") is None
+    assert operator.count("main img") == 0 and operator.count("main b > b") == 0
+    assert operator.complaints() == []
+
+
+def test_an_incident_appears_and_changes_while_the_page_is_open(operator: Person, stage: Stage) -> None:
+    operator.go("#/incidents").sees("5 found")
+    stage.put(picture(9))
+    operator.sees("6 found")
+    stage.put(picture(9, state="resolved"))
+    operator.sees("5 found")
+
+
+def test_a_witness_that_dies_is_said_and_another_answers(operator: Person, stage: Stage) -> None:
+    operator.go("#/incidents").sees("5 found")
+    stage.stop_witness(0)
+    assert operator.sees(f"{stage.urls[1]} answers in its place")
+    operator.picture("witness-died")
+    stage.put(picture(9))
+    operator.sees("6 found")
+    operator.go(f"#/incident/{ONE}").sees("What happens next")
+    operator.press("ack", "from the other side")
+    operator.sees("sent: ")
+    assert [one.key for one in stage.controls() if one.kind == "ack"] == [ONE]
+    stage.stop_witness(1)
+    assert operator.sees("The witness does not answer.")
+    operator.picture("all-died")
+
+
+def test_an_old_tab_loads_itself_again_once(operator: Person, stage: Stage) -> None:
+    operator.sees("Nodes that are not well")
+    operator.browser.execute_script("window.old = true")
+    stage.restart_with_build(0, "another")
+    operator.sees("This page is older than the witness. Load it again.")
+    assert operator.browser.execute_script("return window.old") is None
+    assert operator.browser.execute_script("return sessionStorage['outrider-renewed']") == "another"
+
+
+def test_keys_lead_through_the_page(operator: Person) -> None:
+    operator.sees("Nodes that are not well")
+    operator.keys("g", "i")
+    operator.sees("5 found")
+    operator.keys("j", "j")
+    operator.browser.switch_to.active_element.send_keys(Keys.ENTER)
+    operator.sees("What happens next")
+    operator.keys("a")
+    assert operator.find("dialog[open]").is_displayed()
+    operator.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+    operator.keys("g", "f")
+    canvas = operator.find("canvas")
+    canvas.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    operator.sees("n00001 · lost · r000 · leaf000")
+    canvas.send_keys(Keys.ENTER)
+    operator.sees("Last readings")
+
+
+def test_page_speaks_chinese(operator: Person) -> None:
+    operator.find("select[aria-label=Language] option[value=zh]").click()
+    operator.sees("未结事件")
+    operator.go(f"#/incident/{ONE}").sees("等待操作者批准")
+    operator.picture("incident-zh")
+    assert violations(operator.browser) == []
