@@ -69,12 +69,13 @@ def inspect(
 
 
 def _joined(by_kind: dict[str, list[Finding]]) -> list[Finding]:
-    """Findings of one kind stand as they are; those of several kinds of files may tell of one incident."""
-    if len(by_kind) < 2:
-        return [one for found in by_kind.values() for one in found]
-    from detectors.inspect.story import join
+    """The incidents: findings of several kinds of files, or of one port, may tell of one."""
+    found = [one for findings in by_kind.values() for one in findings]
+    if len(found) < 2:
+        return found
+    from detectors.inspect.story import join, settle
 
-    return join(by_kind)
+    return settle(join(by_kind) if len(by_kind) > 1 else found)
 
 
 def _open_all(files: tuple[Path, ...]) -> list[tuple[Source, bool]]:

@@ -81,7 +81,8 @@ def _xids(node: str | None, devices: list[Device], context: Context) -> list[Fin
                 continue  # two series tell of one event
             seen.add((t, code))
             names = device.names
-            data = {"name": device.workloads[0]} if len(set(device.workloads)) == 1 else {}
+            user = device.user_at(t)
+            data = {"name": user} if user else {}
             index, uuid, pci = names.get("gpu"), names.get("uuid"), names.get("pci")
             signal = Signal(
                 t=t, kind="xid", value=code, node=node, gpu=index if isinstance(index, int) else None,

@@ -19,6 +19,8 @@ from outrider.parsers.exposition import BadSampleError, ExpositionReader, Sample
 
 #: Points kept of one series: a day of scrapes each half minute. Growth is summed before points are let go.
 _POINTS_MAX: Final = 3000
+#: Changes of a GPU's user that are remembered.
+_USERS_MAX: Final = 200
 _SERIES_MAX: Final = 400_000
 _IP: Final = re.compile(r"[\d.]+|\[?[0-9a-fA-F:]+\]?|localhost")
 
@@ -84,7 +86,12 @@ class Device:
     node: str | None
     names: dict[str, str | int]
     series: dict[tuple[str, str], Series] = field(default_factory=dict)
-    workloads: list[str] = field(default_factory=list)
+    #: Who used a GPU from when on: (time in s, pod or container); "" is nobody. The newest of a long file.
+    users: list[tuple[float, str]] = field(default_factory=list)
+
+    def user_at(self, t: float) -> str | None:
+        """Who used the GPU at that time; None: nobody, or nobody said."""
+        return next((user for since, user in reversed(self.users) if since <= t), "") or None
 
     def all_of(self, measure: str) -> list[Series]:
         return [series for (name, _), series in self.series.items() if name == measure]
@@ -123,6 +130,7 @@ class _Place:
     device: Device | None
     key: tuple[str, str]
     factor: float
+    user: str
 
 
 @dataclass(slots=True)
@@ -149,12 +157,16 @@ class Table:
             self.scrapes.append(t)
         place = self._places.get((sample.name, id(sample.labels)))
         if place is None or place.labels is not sample.labels:
-            place = _Place(sample.labels, *self._resolve(sample.name, sample.labels))
+            user = (dcgm.gpu_labels(sample.labels).workload or "") if "gpu" in sample.labels else ""
+            place = _Place(sample.labels, *self._resolve(sample.name, sample.labels), user)
             if len(self._places) >= _SERIES_MAX:
                 self._places.clear()
             self._places[sample.name, id(sample.labels)] = place
         if place.device is None:
             return
+        if place.user != (place.device.users[-1][1] if place.device.users else ""):
+            place.device.users.append((t, place.user))
+            del place.device.users[:-_USERS_MAX]
         value = sample.value
         if value is not None:
             value = value * place.factor if math.isfinite(value) else None  # nothing that is measured here is without end
@@ -218,9 +230,6 @@ class Table:
         for key, value in (("gpu", labels.gpu), ("uuid", uuid), ("pci", pci)):
             if value is not None:
                 device.names.setdefault(key, value)
-        if labels.workload and labels.workload not in device.workloads[-1:]:
-            device.workloads.append(labels.workload)
-            del device.workloads[:-50]
         return device
 
     def _port(self, labels: dict[str, str]) -> Device:

@@ -4,6 +4,7 @@ Files that are given together are taken to be of one time. A fault of a part (fr
 job's log tells of the same machine; it never explains a program's own error.
 """
 
+from dataclasses import replace
 from typing import Any, Final
 
 from detectors.inspect.findings import EVIDENCE_MAX, Finding, finding
@@ -23,6 +24,36 @@ _SHARED: Final = {
     "job.oom": frozenset({"job.rank_exit", "job.oom", "job.dataloader_stall"}),
     "storage.hang": frozenset({"job.hang"}),
 }
+#: What ails a port and its cable: faults of one port are one incident.
+_PORT: Final = frozenset({"link.flapping", "link.errors", "nic.down", "nic.degraded", "nic.congestion"})
+
+
+def settle(found: list[Finding]) -> list[Finding]:
+    """One incident a port, and nothing beside an incident that only asks to be shown.
+
+    `watch` is no incident: where the same machine or job has one that needs a person, it becomes `ignore` (told with `--all`).
+    """
+    kept: list[Finding] = []
+    for one in sorted(found, key=lambda each: -each.height):
+        home = next((other for other in kept if _same_port(other, one)), None)
+        if home is None:
+            kept.append(one)
+        elif one.height > RESPONSES.index("watch"):
+            kept[kept.index(home)] = _merge(home, one, one.explanation)
+    order = {id(one): place for place, one in enumerate(found)}
+    kept.sort(key=lambda one: order.get(id(one), len(found)))
+    loud = [one for one in kept if one.height > RESPONSES.index("watch")]
+    return [replace(one, response="ignore") if _is_beside(one, loud) else one for one in kept]
+
+
+def _same_port(one: Finding, other: Finding) -> bool:
+    return {one.fault, other.fault} <= _PORT and "nic" in one.subject and _same_part(one.subject, other.subject)
+
+
+def _is_beside(one: Finding, loud: list[Finding]) -> bool:
+    if one.response != "watch":
+        return False
+    return any(key in one.subject and one.subject[key] == other.subject.get(key) for other in loud for key in ("node", "job"))
 
 
 def join(by_kind: dict[str, list[Finding]]) -> list[Finding]:

@@ -1,6 +1,7 @@
 """`inspect --kind trace`: runs a recorded trace through the judge of `replay` and tells of each incident once, at its end."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -42,7 +43,8 @@ def _judge_one(source: Source, context: Context) -> list[Finding]:
             newest[decision.incident] = decision
         elif isinstance(decision, Action):
             continue
-    return [_finding(change, lines) for change in newest.values() if _counts(change) and not _cut_off(change, run.count.end_t)]
+    found = [_finding(change, lines) for change in newest.values() if _counts(change) and not _cut_off(change, run.count.end_t)]
+    return [replace(one, response="watch") if _healed_stall(one) else one for one in found]
 
 
 def known_fleet(fleet: Fleet, context: Context) -> Fleet:
@@ -78,6 +80,11 @@ def _counts(change: IncidentChange) -> bool:
 def _cut_off(change: IncidentChange, end: float) -> bool:
     """A job that stood still only in the last moments of the record: the record ends there, perhaps not the job."""
     return change.fault == "job.hang" and change.response == "page" and change.t > end - CUT_OFF_SECONDS
+
+
+def _healed_stall(one: Finding) -> bool:
+    """A stop that ended by itself before its phase's limit: live it is worth a page, afterwards nobody has to do anything."""
+    return one.fault in ("job.hang", "job.dataloader_stall") and one.response == "page" and one.state == "resolved"
 
 
 class _Lines:

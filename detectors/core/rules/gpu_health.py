@@ -15,6 +15,8 @@ from outrider.signals import Signal
 
 #: A driver call that takes longer is stuck; the slowest healthy ones (a first NVML init with 8 cards) take some seconds.
 CALL_SECONDS = 10.0
+#: A call that is stuck for less long is only shown while nothing else is wrong: a driver under load answers late.
+CALL_SURE_SECONDS = 30.0
 #: Readings in a row that make heat or a missing card a fact.
 READINGS = 3
 #: Share of the power limit below which a card computes nothing: it waits in a collective, however busy it looks.
@@ -235,7 +237,7 @@ class GpuHealthRule:
         busy = bool(self.world.jobs_on(gpu.node))
         known = self.docket.find("gpu.driver_hang", gpu.key())
         second = bool(more) or (known is not None and len(known.layers()) > 1)
-        response = "restart" if second else "page" if busy else "drain"
+        response = "restart" if second else "watch" if now - since < CALL_SURE_SECONDS else "page" if busy else "drain"
         self.docket.accuse(
             "gpu.driver_hang", self._seat(gpu), key_subject=gpu.key(), now=now, evidence=(*pieces, *more), reason=text,
             reason_code="stuck", response=response, sure=True, decisive=not busy or second, lasts=LASTS_SECONDS * 3,

@@ -120,9 +120,13 @@ class LossRule:
         self._flat(state, series, now)
 
     def _stagnant(self, state: JobState, series: _Series, now: float) -> None:
-        if series.equal + 1 == STAGNANT_STEPS:
+        moved = len(series.moves) >= HISTORY // 2 and bool(series.moves.value)
+        if series.equal + 1 == STAGNANT_STEPS and moved:
             text = f"the loss has been exactly {series.last} for {STAGNANT_STEPS} steps"
             self._accuse(state, "job.loss_stagnant", now, text, "exactly_equal", None)
+        elif series.equal + 1 == FLAT_STEPS and not moved:  # a loss that is told in few digits may never seem to move
+            text = f"the loss has been {series.last} for {FLAT_STEPS} steps, and has hardly moved before"
+            self._accuse(state, "job.loss_stagnant", now, text, "never_moved", None, response="watch")
         elif series.equal == 0:
             self._clear(state, "job.loss_stagnant", now, "the loss moves again")
 

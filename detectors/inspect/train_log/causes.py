@@ -144,7 +144,10 @@ def judge_cause(one: Told, episode: Episode, story: Story, context: Context) -> 
         case "storage_error" | "checkpoint_failed":
             return _storage(one, subject, evidence, cascade, episode, story, context)
         case "node_failure" | "cancelled":
-            node = one.record.node or one.data.get("node2")
+            # Slurm's notice of the end is printed by a daemon that lives: the notice about the node names the dead one.
+            named = [other for other in episode.of("node_failure") if other.record.node or other.data.get("node2")]
+            dead = named[0] if named else one
+            node = dead.record.node or dead.data.get("node2")
             return finding(
                 "node.lost",
                 {"node": node, "job": context.job_name} if node else {"job": context.job_name},

@@ -15,7 +15,7 @@ from detectors.inspect.sources import Source
 from detectors.inspect.train_log.numbers import Numbers
 from outrider.parsers.kernel_log import lines_that_matter
 from outrider.parsers.kernel_log_prefix import split_record
-from outrider.parsers.prefixes import YEAR_UNKNOWN, with_year
+from outrider.parsers.prefixes import YEAR_UNKNOWN, origin, with_year
 from outrider.parsers.train_log import Scanner
 from outrider.parsers.train_log_rule import Record
 
@@ -33,6 +33,10 @@ _KERNEL_WORDS: Final = (
 KERNEL_LINES_MAX: Final = 20_000
 #: A collector's host tag before a kernel record: `[gn-7] [123.4] ..`, `gn-7: [123.4] ..`.
 _HOST_BEFORE: Final = re.compile(r"\[?([A-Za-z][\w.-]{0,62})\]?:? +(?=[\[<\d])")
+#: A collector that says who wrote the line: `[gn-7] kernel: NVRM: ..`, `2026-06-11 03:12:40 gn-7 kernel: [123.4] ..`.
+_KERNEL_TAG: Final = re.compile(
+    r"(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,15}(?:Z|[+-]\d\d:?\d\d)?\]? +)?(?:\[?([A-Za-z][\w.-]{0,62})\]?:? ?)?\[?kernel\]?:? +"
+)
 _SYSLOG_HOST: Final = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|\d{4}-\d\d-\d\dT\S{8,30}) ([\w.-]{1,63}) kernel: ")
 
 #: Lines of the odd rank that are looked at for a reason.
@@ -237,6 +241,10 @@ def _keep_kernel(block: bytes, before: int, file: str | None, story: Story) -> N
                 syslog = _SYSLOG_HOST.match(rest)
                 story.kernel.append((number, file, node or (syslog[1] if syslog else None), rest))
                 break
+        else:
+            tag = _KERNEL_TAG.match(line)
+            if tag and origin(line).rank is None and split_record(line[tag.end() :], bare=True) is not None:
+                story.kernel.append((number, file, tag[1], line[tag.end() :]))
 
 
 def _year(wall: float) -> int:
