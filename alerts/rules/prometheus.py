@@ -6,7 +6,7 @@ inhibition holds the rule's alert back while the direct one stands. When the del
 
 from typing import Any, Final
 
-from alerts.rules.recording import RECORDING
+from alerts.rules.recording import RECORDING, SLOW_INTERVAL, SLOW_RECORDING
 from alerts.story import alert_name, level_of
 from outrider.catalogue import FAULTS, FaultClass
 from outrider.config.alerts import AlertsConfig
@@ -102,6 +102,11 @@ def rules(site: str, settings: AlertsConfig) -> dict[str, Any]:
     return {
         "groups": [
             {"name": "outrider-recording", "rules": [{"record": name, "expr": expression} for name, expression in RECORDING]},
+            {
+                "name": "outrider-recording-fleet",
+                "interval": SLOW_INTERVAL,
+                "rules": [{"record": name, "expr": expression} for name, expression in SLOW_RECORDING],
+            },
             {"name": "outrider-faults", "rules": [fault_rule(entry, site, settings) for entry in FAULTS.values()]},
             {"name": "outrider-itself", "rules": [*(self_rule(*entry, site, settings) for entry in SELF), watchdog]},
         ]

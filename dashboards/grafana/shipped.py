@@ -11,14 +11,15 @@ FOLDER: Final = _HERE / "json"
 #: Hash of the sources from which it was made.
 HASH_FILE: Final = FOLDER / "SOURCES.sha256"
 #: What the JSON depends on, beside every module in `boards/`.
-_BUILDERS: Final = ("kit.py", "scope.py")
+_BUILDERS: Final = ("kit.py", "scope.py", "../../alerts/rules/recording.py")
 
 
 def source_hash() -> str:
     """One hash over the builders' sources."""
     digest = hashlib.sha256()
-    for path in sorted([*(_HERE / name for name in _BUILDERS), *(_HERE / "boards").glob("*.py")]):
-        digest.update(f"{path.relative_to(_HERE).as_posix()}\n".encode() + path.read_bytes())
+    boards = sorted(f"boards/{path.name}" for path in (_HERE / "boards").glob("*.py"))
+    for name in (*_BUILDERS, *boards):
+        digest.update(f"{name}\n".encode() + (_HERE / name).read_bytes())
     return digest.hexdigest()
 
 

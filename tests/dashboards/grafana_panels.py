@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 #: What stands for Grafana's variables in a test.
 VALUES = {
     "${store}": "p", "$cluster": ".*", "$node": ".*", "$job": ".*", "$fault": ".*", "$switch": ".*", "$__rate_interval": "10s",
-    "$__range_s": "10", "$__range": "10s", "$__interval": "1s",
+    "$__range_s": "10", "$__range": "10s", "$__interval_ms": "1000", "$__interval": "1s",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from alerts.metrics import DelivererMetrics
 from alerts.rules.prometheus import rules
+from alerts.rules.recording import SLOW_INTERVAL
 from alerts.rules.yaml import dump
 from collectors.agent.job_numbers import JobNumbers
 from collectors.agent.metrics import Family, MetricsPage, family
@@ -245,7 +246,9 @@ def _configure(folder: Path, shipped: Path, agents: int, witness: int, deliverer
     (folder / "prometheus.yml").write_text(text)
     (folder / "viewer.token").write_text("x")
     (folder / "rules").mkdir()
-    (folder / "rules" / "outrider.rules.yml").write_text(dump(rules("s1", AlertsConfig()), "test"))
+    (folder / "rules" / "outrider.rules.yml").write_text(
+        dump(rules("s1", AlertsConfig()), "test").replace(f'interval: "{SLOW_INTERVAL}"', 'interval: "1s"')
+    )
 
 
 def _wait(site: Site, process: "subprocess.Popen[bytes]", log: Path) -> None:

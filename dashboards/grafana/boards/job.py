@@ -6,6 +6,11 @@ from dashboards.grafana.scope import cluster, job, store
 
 _JOB = f'{SITE},job=~"$job"'
 _RANKS = f"sum(job:outrider_job_ranks:sum{{{_JOB}}})"
+#: Rank time outside of training, in the period of the picture.
+_LOST = (
+    f'sum by (phase) (sum_over_time(job:outrider_job_phase_seconds:rate5m{{{_JOB},phase!="train"}}[$__range:$__interval]))'
+    " * $__interval_ms / 1000 > 0"
+)
 
 
 def board() -> Board:
@@ -48,8 +53,8 @@ def _now(made: Board) -> None:
             "Goodput (ETTR)",
             "Rank time in training over the time that all ranks could have trained, in the period of the picture; "
             "time in which ranks were gone counts as lost.",
-            f'sum(increase(outrider_job_phase_seconds_total{{{_JOB},phase="train"}}[$__range]))'
-            f" / (max_over_time({_RANKS}[$__range:$__interval]) * $__range_s)",
+            f'sum(sum_over_time(job:outrider_job_phase_seconds:rate5m{{{_JOB},phase="train"}}[$__range:$__interval]))'
+            f" * $__interval_ms / 1000 / (max_over_time({_RANKS}[$__range:$__interval]) * $__range_s)",
             unit="percentunit",
             steps=((None, RED), (0.8, AMBER), (0.95, GREEN)),
             decimals=1,
@@ -111,8 +116,8 @@ def _training(made: Board) -> None:
         lines(
             "Gradient norm",
             "Median and largest of the nodes: they differ where one node computes something else.",
-            Query(expr=f"quantile(0.5, outrider_job_gradient_norm{{{_JOB}}})", legend="median"),
-            Query(expr=f"max(outrider_job_gradient_norm{{{_JOB}}})", legend="largest"),
+            Query(expr=f"job:outrider_job_gradient_norm:p50{{{_JOB}}}", legend="median"),
+            Query(expr=f"job:outrider_job_gradient_norm:max{{{_JOB}}}", legend="largest"),
         ),
         8,
         8,
@@ -121,7 +126,7 @@ def _training(made: Board) -> None:
         lines(
             "Learning rate",
             "As the trainer tells it.",
-            Query(expr=f"max(outrider_job_learning_rate{{{_JOB}}})", legend="learning rate"),
+            Query(expr=f"job:outrider_job_learning_rate:max{{{_JOB}}}", legend="learning rate"),
         ),
         8,
         8,
@@ -155,7 +160,7 @@ def _time(made: Board) -> None:
         grid(
             "Lost time by cause",
             "Rank time outside of training, in the period of the picture.",
-            (f'sum by (phase) (increase(outrider_job_phase_seconds_total{{{_JOB},phase!="train"}}[$__range])) > 0',),
+            (_LOST,),
             (Column(name="phase", title="cause"), Column(name="Value #A", title="rank time", unit="s")),
         ),
         8,
@@ -210,8 +215,8 @@ def _ranks(made: Board) -> None:
     made.add(
         lines(
             "Ends of ranks",
-            "Processes that ended: with status 0, with another, or unknown.",
-            Query(expr=f"sum by (outcome) (increase(outrider_job_exits_total{{{_JOB}}}[$__rate_interval]))", legend="{{outcome}}"),
+            "Processes that ended within five minutes: with status 0, with another, or unknown.",
+            Query(expr=f"sum by (outcome) (job:outrider_job_exits:increase5m{{{_JOB}}})", legend="{{outcome}}"),
             points=True,
         ),
         24,

@@ -1,21 +1,13 @@
 """Network: ports, counters, flaps and pauses, by leaf switch and by node."""
 
+from alerts.rules.recording import PORT_ERRORS, PORT_RETRIES, PORT_WAITS
 from dashboards.grafana.boards.parts import TO_NETWORK, TO_NODE, WHOLE_IS_WELL, open_incidents, top_nodes
 from dashboards.grafana.kit import RED, SITE, ZERO_IS_WELL, Board, Column, Query, grid, lines, number
 from dashboards.grafana.scope import choice, cluster, node, store
 
 _LEAF = f'{SITE},switch=~"$switch"'
 _NODE = f'{_LEAF},node=~"$node"'
-#: The kernel's names (InfiniBand and RoCE) of what matters, by what they tell of.
-_ERRORS = (
-    "symbol_error|link_error_recovery|link_downed|port_rcv_errors|port_rcv_remote_physical_errors|local_link_integrity_errors|"
-    "excessive_buffer_overrun_errors|port_xmit_discards|.*rx_(crc_errors|symbol_err|pcs_symbol_err|discards)_phy|.*link_down_events.*"
-)
-_RETRIES = (
-    "local_ack_timeout_err|packet_seq_err|out_of_sequence|rnr_nak_retry_err|implied_nak_seq_err|roce_adp_retrans|roce_slow_restart"
-)
-_WAITS = "port_xmit_wait|np_cnp_sent|np_cnp_packets_sent|rp_cnp_handled|np_ecn_marked_roce_packets|.*[rt]x_.*pause|.*out_of_buffer"
-_ALL = f"{_ERRORS}|{_RETRIES}|{_WAITS}"
+_ALL = f"{PORT_ERRORS}|{PORT_RETRIES}|{PORT_WAITS}"
 
 
 def board() -> Board:
@@ -67,12 +59,12 @@ def _leaves(made: Board) -> None:
     )
     made.add(open_incidents("Network incidents", ',fault=~"(nic|link|switch|domain|path)[.].+",switch=~"$switch|"'), 12, 8)
     for title, about, names in (
-        ("Errors by leaf", "Symbols, CRC, recoveries: a cable, an optic or a port.", _ERRORS),
-        ("Retries by leaf", "Lost or late packets that were sent again.", _RETRIES),
+        ("Errors by leaf", "Symbols, CRC, recoveries: a cable, an optic or a port.", PORT_ERRORS),
+        ("Retries by leaf", "Lost or late packets that were sent again.", PORT_RETRIES),
         (
             "Congestion and pauses by leaf",
             "Waiting to send, congestion marks, pauses: without errors they are load, no fault.",
-            _WAITS,
+            PORT_WAITS,
         ),
     ):
         made.add(
@@ -121,7 +113,7 @@ def _ports(made: Board) -> None:
         top_nodes(
             "Errors by node",
             "Nodes with the most errors in a second.",
-            f"sum by (node) ({_by_node(_ERRORS)})",
+            f"sum by (node) ({_by_node(PORT_ERRORS)})",
             "errors",
             unit="cps",
         ),

@@ -81,7 +81,7 @@ def _course(made: Board) -> None:
         lines(
             "How long it takes",
             "The slowest node's latest: copy (training stands still), write (in the background), verify and load (at a restart).",
-            Query(expr=f"max by (job, part) (outrider_job_snapshot_seconds{{{_JOB}}})", legend="{{job}} {{part}}"),
+            Query(expr=f"job:outrider_job_snapshot_seconds:max{{{_JOB}}}", legend="{{job}} {{part}}"),
             unit="s",
         ),
         12,
