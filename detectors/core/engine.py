@@ -122,7 +122,7 @@ class Engine:
             # On a grid: a thousand nodes that fall silent within a second are looked at together, not one by one.
             due = self.arrivals.next_late()
             self._silence_due = due if due == inf else max(due, ceil(due / SWEEP_SECONDS) * SWEEP_SECONDS)
-        if self.silence.advance(now):
+        if self.silence.advance(now) or now >= self.domains.next_due():
             self.domains.look(now)
         self.rules.advance(now)
         if self.docket.abstaining and now >= self._abstain_until:
@@ -143,6 +143,7 @@ class Engine:
 
     def _earliest(self) -> float:
         due = min(self._silence_due, self.silence.next_due(), self.rules.next_due(), self.docket.due, self._view_due)
+        due = min(due, self.domains.next_due())
         if self.docket.abstaining:
             due = min(due, self._abstain_until)
         return max(due, 0.0)
@@ -214,6 +215,7 @@ class Engine:
         if arrivals.late[row]:
             arrivals.late[row] = False
             self.silence.heard(self.world.nodes[row], now)
+            self.rules.excuse(self.world.nodes[row], now)
             self.domains.heard(now)
             self._silence_due = min(self._silence_due, now + arrivals.floor)
             self._due = min(self._due, self._silence_due)

@@ -19,6 +19,8 @@ VIEW_FRESH_SECONDS = 5.0
 WITNESS_SECONDS = 15.0
 #: A witness that finds this part of its nodes late while the others find almost none sits behind a broken path of its own.
 WITNESS_SIDE_RATIO, WITNESS_SIDE_MIN, WITNESS_SIDE_OTHERS = 0.2, 3, 0.05
+#: .. for so long: views of one moment are a second apart, and a cut that ends is seen by one witness before the others.
+WITNESS_SIDE_SECONDS = 5.0
 
 
 class Outcome(StrEnum):
@@ -74,6 +76,8 @@ class Quorum:
         self.witnesses = witnesses
         self.needed = len(witnesses) // 2 + 1
         self.views: dict[str, View] = {}
+        #: Witnesses that alone find many nodes late -> since when.
+        self._odd: dict[str, float] = {}
 
     def saw(self, vote: Vote, now: float) -> None:
         """Keeps a witness's view."""
@@ -109,13 +113,19 @@ class Quorum:
                 continue
             if now - view.arrived > WITNESS_SECONDS:
                 found[witness] = ("monitor.witness_lost", f"{witness} has shown no view for {now - view.arrived:.0f} s")
-            elif (
-                view.late_count >= max(WITNESS_SIDE_MIN, WITNESS_SIDE_RATIO * view.known)
-                and all(other.late_count <= WITNESS_SIDE_OTHERS * max(other.known, 1) for other in others)
-            ):  # fmt: skip
+            elif now - self._odd_since(witness, view, others, now) >= WITNESS_SIDE_SECONDS:
                 text = f"{witness} alone finds {view.late_count} of {view.known} nodes silent: its own path is broken"
                 found[witness] = ("monitor.blind", text)
         return found
+
+    def _odd_since(self, witness: str, view: View, others: list[View], now: float) -> float:
+        """Since when a witness alone finds many nodes late; `now` if it does not."""
+        many = view.late_count >= max(WITNESS_SIDE_MIN, WITNESS_SIDE_RATIO * view.known)
+        few = all(other.late_count <= WITNESS_SIDE_OTHERS * max(other.known, 1) for other in others)
+        if not (many and few and self.is_up(witness, now)):
+            self._odd.pop(witness, None)
+            return now
+        return self._odd.setdefault(witness, now)
 
     def tally(self, ballot: Ballot, now: float) -> Tally:
         """Counts one ballot."""
@@ -132,12 +142,13 @@ class Quorum:
             cleared = sum(1 for vote in live.values() if vote.verdict is Verdict.CLEAR)
             return Tally(Outcome.REFUTED if cleared else Outcome.NOTHING, opinions, newest)
         newest = max(faulty, key=lambda vote: (vote.extra.get("sure", False), len(vote.evidence), vote.t))
-        if "silence" in newest.extra:
+        wait = None
+        if "silence" in newest.extra or "silence_group" in newest.extra:
             wait = self._listen(ballot, newest, opinions, live, now)
-            if any(opinions.get(witness) == Verdict.CLEAR for witness in self.witnesses):
+            # Of one node a CLEAR is a heartbeat. Of a group it only says that this witness names the group otherwise.
+            judged = self.witnesses if "silence" in newest.extra else [one for one in self.witnesses if one not in live]
+            if any(opinions.get(witness) == Verdict.CLEAR for witness in judged):
                 return Tally(Outcome.SUSPECTED if len(faulty) >= self.needed else Outcome.NOTHING, opinions, newest)
-        else:
-            wait = None
         sure = sum(1 for vote in faulty if vote.extra.get("sure", False) and _layered(vote))
         if sure >= self.needed and wait is None:
             alike = sum(1 for vote in faulty if vote.culprit == newest.culprit and vote.subject.keys() == newest.subject.keys())
@@ -147,13 +158,17 @@ class Quorum:
         return Tally(Outcome.NOTHING, opinions, newest)
 
     def _listen(self, ballot: Ballot, newest: Vote, opinions: dict[str, str], live: dict[str, Vote], now: float) -> float | None:
-        """What witnesses without a vote say of a silent node by their view; when to ask again if one still may speak."""
-        node = str(newest.subject.get("node", ""))
+        """What witnesses without a vote say by their view of a silent node, or of most nodes of a silent group.
+
+        Returns when to ask again, if one of them still may speak.
+        """
+        nodes = newest.extra.get("nodes") if "silence_group" in newest.extra else None
+        nodes = nodes or [newest.subject.get("node", "")]
         wait = None
         for witness in self.witnesses:
             if witness in live:
                 continue
-            if self.hears(witness, node, ballot.opened):
+            if 2 * sum(1 for node in nodes if self.hears(witness, str(node), ballot.opened)) > len(nodes):
                 opinions[witness] = Verdict.CLEAR.value
             elif self.is_up(witness, now) and now < ballot.opened + VETO_SECONDS:
                 wait = ballot.opened + VETO_SECONDS

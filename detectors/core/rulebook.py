@@ -142,6 +142,12 @@ class Rulebook:
 
         return handle
 
+    def excuse(self, node: str, now: float) -> None:
+        """A silent node is back: whatever its jobs waited for is over, and their pace is judged from here on."""
+        for state in self.world.jobs_on(node):
+            if state.name not in self.hangs.accused:
+                state.moved_t = max(state.moved_t, now)
+
     def _standing(self, now: float) -> None:
         standing, self.hangs.standing = self.hangs.standing, []
         self._explain(standing, now)

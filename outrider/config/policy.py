@@ -108,7 +108,7 @@ class PolicySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     brake_window_seconds: float = 30.0
     brake_hold_seconds: float = 30.0
     #: Brake B: more than this part of the fleet suspect at once: it is probably us. Nothing is done to any node.
-    blind_ratio: float = 0.10
+    blind_ratio: float = 0.08
 
     # --- Overrides ---
     faults: dict[str, FaultRule] = {}

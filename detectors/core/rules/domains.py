@@ -7,9 +7,9 @@ While either may still turn out, verdicts on single nodes are held for a moment:
 heartbeat of each other, and the first must not be quarantined before the last is late.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 from detectors.core.docket import Docket
 from detectors.core.rules.silence import HOLD_SECONDS, Case, SilenceRule
@@ -20,10 +20,26 @@ from outrider.config.policy import Policy
 
 #: Neighbours that must be quiet, and their share of the rack, before a single verdict is held.
 QUIET_MIN, QUIET_SHARE = 3, 0.5
+#: Nodes of one cut become late within one heartbeat and some jitter of each other; then it is asked what they share.
+SETTLE_SECONDS = 1.0
+#: No verdict waits longer than this for others to fall silent too.
+LONGEST_HOLD_SECONDS = 5.0
+#: So many common causes at once, with a large part of the fleet, are none: it is our own eyes.
+CAUSES_MAX = 3
 #: A domain comes back when no more than this part of it is still silent.
 BACK_SHARE = 0.4
 
-Locate = Callable[[set[tuple[str, ...]], set[tuple[str, ...]]], list[Any]]
+
+class Cause(Protocol):
+    """What `locate` tells of a common cause."""
+
+    level: str
+    name: str
+    parts: tuple[tuple[str, ...], ...]
+    share: float
+
+
+Locate = Callable[[set[tuple[str, ...]], set[tuple[str, ...]]], Sequence[Any]]
 Above = Callable[[tuple[str, ...]], tuple[tuple[str, str], ...]]
 
 
@@ -49,22 +65,28 @@ class DomainRule:
         for node in world.nodes:
             groups = [members[vertex] for vertex in above(("node", node))]
             self._siblings[node] = [rows for rows in groups if len(rows) >= QUIET_MIN]
-        #: (fault, subject as text) -> (subject, nodes).
-        self._accused: dict[tuple[str, str], tuple[dict[str, Any], list[str]]] = {}
-        self._explained: dict[str, str] = {}
+        self._above = above
+        #: (fault, vertex) -> (subject, nodes).
+        self._accused: dict[tuple[str, tuple[str, str]], tuple[dict[str, Any], list[str]]] = {}
+        #: Vertices that are accused: whatever is silent below one of them is its matter.
+        self._vertices: set[tuple[str, str]] = set()
+        self._settles_at: float | None = None
         self.blind = False
 
     @property
     def blind_nodes(self) -> int:
         """So many silent nodes without a common cause, and it is probably the watching that fails."""
-        return max(self.policy.brake_nodes + 1, ceil(self.policy.blind_ratio * len(self.world.nodes)))
+        return max(self.policy.brake_nodes + 1, ceil(self.policy.blind_ratio * int(self.arrivals.judged.sum())))
 
     def holds(self, case: Case, now: float) -> str | None:
         """Why a verdict on a single node must wait, or None."""
-        if case.node in self._explained:
-            return f"it is one of those behind {self._explained[case.node]}"
+        for vertex in self._above(("node", case.node)):
+            if vertex in self._vertices:
+                return f"it is one of those behind {vertex[0]} {vertex[1]}"
         if self.blind:
             return "too many nodes are silent at once to judge any of them"
+        if self._settles_at is not None and now < case.opened + LONGEST_HOLD_SECONDS:
+            return "more nodes are falling silent"
         if now >= case.opened + HOLD_SECONDS:
             return None
         since = now - self.policy.heartbeat_timeout / 2
@@ -77,19 +99,41 @@ class DomainRule:
             return "many nodes are falling silent at once"
         return None
 
+    def next_due(self) -> float:
+        """When many nodes fell silent and no more have for a moment."""
+        return self._settles_at if self._settles_at is not None else float("inf")
+
     def look(self, now: float) -> None:
         """Asks what the silent nodes share. Call it when a node has become late, is heard again, or came to its limit."""
         cases = self.silence.cases
         self._take_back(now)
         if len(cases) < QUIET_MIN:
+            self._settles_at = None
             self._see(now)
             return
+        newest = max(case.opened for case in cases.values())
+        if now < newest + SETTLE_SECONDS:
+            # Nodes of one cut go late within one heartbeat of each other: a rack is not named before its switch could be.
+            self._settles_at = newest + SETTLE_SECONDS
+            return
+        held, self._settles_at = self._settles_at is not None, None
         dead: set[tuple[str, ...]] = {("node", node) for node, case in cases.items() if not case.alive}
-        self._causes("domain.lost", dead, now)
+        causes = self.locate(dead, set()) if len(dead) >= QUIET_MIN else []
+        if len(causes) >= CAUSES_MAX and len(cases) >= self.blind_nodes:
+            self._go_blind(sorted(cases), f"{len(cases)} nodes in {len(causes)} places", now)
+            return
+        for cause in causes:
+            self._accuse("domain.lost", cause, now)
         hard = self.policy.hard_limit_seconds
         living: set[tuple[str, ...]] = {("node", node) for node, case in cases.items() if case.alive and now >= case.since + hard}
-        self._causes("path.broken", living, now)
+        for cause in self.locate(living, set()) if len(living) >= QUIET_MIN else ():
+            self._accuse("path.broken", cause, now)
         self._look_blind(now)
+        if held:
+            self._again([node for node in sorted(cases) if self._explaining(node) is None], now)
+
+    def _explaining(self, node: str) -> tuple[str, str] | None:
+        return next((vertex for vertex in self._above(("node", node)) if vertex in self._vertices), None)
 
     def heard(self, now: float) -> None:
         """A silent node is heard again: what was said of many may be over."""
@@ -98,54 +142,58 @@ class DomainRule:
         if self.blind:
             self._see(now)
 
-    def _causes(self, fault: str, failing: set[tuple[str, ...]], now: float) -> None:
-        for cause in self.locate(failing, set()) if len(failing) >= QUIET_MIN else ():
-            level = "switch" if cause.level == "spine" else cause.level
-            nodes = sorted(part[1] for part in cause.parts)
-            known = self._accused.get((fault, cause.name))
-            if known is not None and known[1] == nodes:
-                continue
-            subject = {level: cause.name}
-            self._accused[fault, cause.name] = (subject, nodes)
-            words = f"{level} {cause.name}"
-            for node in nodes:
-                self._explained[node] = words
-            pieces = tuple(
-                Evidence(t=now, kind="heartbeat", subject={"node": node}, effect="confirm", text=f"{node} is silent")
-                for node in nodes[:8]
-            )
-            text = f"{len(nodes)} nodes behind {words} fell silent together, {cause.share:.0%} of it"
-            self.docket.accuse(
-                fault, subject, now=now, evidence=pieces, reason=text, reason_code="common_cause", response="page", decisive=True,
-                extra={"nodes": nodes, "silence_group": True},
-            )  # fmt: skip
-            self._again(nodes, now)
+    def _accuse(self, fault: str, cause: Cause, now: float) -> None:
+        vertex = (cause.level, cause.name)
+        nodes = sorted(part[1] for part in cause.parts)
+        known = self._accused.get((fault, vertex))
+        if (known is not None and known[1] == nodes) or any(self._explaining(node) not in (None, vertex) for node in nodes[:1]):
+            return
+        subject = {"switch" if cause.level == "spine" else cause.level: cause.name}
+        self._accused[fault, vertex] = (subject, nodes)
+        self._vertices.add(vertex)
+        pieces = tuple(
+            Evidence(t=now, kind="heartbeat", subject={"node": node}, effect="confirm", text=f"{node} is silent")
+            for node in nodes[:8]
+        )
+        text = f"{len(nodes)} nodes behind {cause.level} {cause.name} fell silent together, {cause.share:.0%} of it"
+        self.docket.accuse(
+            fault, subject, now=now, evidence=pieces, reason=text, reason_code="common_cause", response="page", decisive=True,
+            extra={"nodes": nodes, "silence_group": True},
+        )  # fmt: skip
+        self._again(nodes, now)
 
     def _take_back(self, now: float) -> None:
         for key, (subject, nodes) in list(self._accused.items()):
             silent = [node for node in nodes if node in self.silence.cases]
             if len(silent) <= BACK_SHARE * len(nodes):
                 del self._accused[key]
-                for node in nodes:
-                    self._explained.pop(node, None)
+                self._vertices = {vertex for _, vertex in self._accused}
                 self.docket.clear_subject(key[0], subject, now, f"{len(nodes) - len(silent)} of its nodes are heard again")
                 self._again(silent, now)
 
+    def _alone(self) -> list[str]:
+        return [node for node in self.silence.cases if self._explaining(node) is None]
+
     def _look_blind(self, now: float) -> None:
-        alone = [node for node in self.silence.cases if node not in self._explained]
-        if len(alone) >= self.blind_nodes and not self.blind:
-            self.blind = True
-            text = f"{len(alone)} of {len(self.world.nodes)} nodes are silent at once, and they share nothing"
-            piece = Evidence(t=now, kind="heartbeat", subject={}, effect="confirm", text=text, layer="operator")
-            self.docket.accuse(
-                "monitor.blind", {"fleet": "all"}, now=now, evidence=(piece,), reason=text, reason_code="mass_silence",
-                extra={"nodes": sorted(alone)[:2000]},
-            )  # fmt: skip
-            self._again(alone, now)
+        alone = self._alone()
+        if len(alone) >= self.blind_nodes:
+            self._go_blind(sorted(alone), f"{len(alone)} of {len(self.world.nodes)} nodes, which share nothing,", now)
         self._see(now)
 
+    def _go_blind(self, nodes: list[str], who: str, now: float) -> None:
+        if self.blind:
+            return
+        self.blind = True
+        text = f"{who} are silent at once: it is probably the watching that fails"
+        piece = Evidence(t=now, kind="heartbeat", subject={}, effect="confirm", text=text, layer="operator")
+        self.docket.accuse(
+            "monitor.blind", {"fleet": "all"}, now=now, evidence=(piece,), reason=text, reason_code="mass_silence",
+            extra={"nodes": nodes[:2000], "silence_group": True},
+        )  # fmt: skip
+        self._again(nodes, now)
+
     def _see(self, now: float) -> None:
-        alone = [node for node in self.silence.cases if node not in self._explained]
+        alone = self._alone() if self.blind else []
         if self.blind and len(alone) < self.blind_nodes / 2:
             self.blind = False
             self.docket.clear_subject("monitor.blind", {"fleet": "all"}, now, "most nodes are heard again")
