@@ -32,6 +32,8 @@ PARALLEL = 64
 PARALLEL_TARGET = 16
 #: Rows looked at in one turn; more only where a whole page belongs to targets that are held back (up to `PAGE_MAX`).
 PAGE, PAGE_MAX = 256, 16384
+#: How often a deliverer that stands by asks whether the lease is free.
+STANDBY_SECONDS = 0.5
 #: How far a replica of the ledger may lag behind what we wrote through it; milliseconds, in truth.
 STALE_SECONDS = 1.0
 log = structlog.get_logger()
@@ -69,6 +71,8 @@ class Deliverer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._page = PAGE
+        #: When the lease must be renewed (monotonic seconds); 0: it is not ours.
+        self._renew_at = 0.0
 
     async def run(self) -> None:
         """Drains until cancelled; gives the lease back when it ends."""
@@ -77,12 +81,14 @@ class Deliverer:
                 await sender.open()
             while True:
                 try:
-                    lease = await self.ledger.acquire("deliverer", self.holder)
-                    if lease is not None:
+                    if await self._holds_lease():
                         await self._drain()
-                    await self._wait(self.settings.poll_seconds if lease else 0.5)
+                        await self._wait(self.settings.poll_seconds)
+                    else:
+                        await self.ledger.changed(STANDBY_SECONDS)
                 except LedgerError as error:
                     log.warning("ledger_unreachable", error=str(error))
+                    self._renew_at = 0.0
                     await asyncio.sleep(1.0)
         finally:
             for task in self._tasks:
@@ -92,6 +98,14 @@ class Deliverer:
                 await sender.close()
             with contextlib.suppress(LedgerError):
                 await self.ledger.resign("deliverer", self.holder)
+
+    async def _holds_lease(self) -> bool:
+        """Takes the lease, or renews it each third of its time: a renewal is a write, and every witness notices a write."""
+        now = time.monotonic()
+        if now >= self._renew_at:
+            lease = await self.ledger.acquire("deliverer", self.holder)
+            self._renew_at = now + lease.seconds_left / 3 if lease is not None else 0.0
+        return self._renew_at > 0.0
 
     async def _wait(self, seconds: float) -> None:
         """Until the ledger changed, a delivery ended while rows were waiting for room, or the time is over."""
