@@ -1,7 +1,7 @@
 """How fast the console is: a real headless Chromium, 12,500 nodes, 100 live incidents.
 
-In the page: until something is painted and until the map stands, both since the navigation began (the tab knows its token); and from
-a message's arrival to the drawn map. From outside, on one clock: from a commit to the ledger to the drawn map; and the server's time
+In the page: until something is painted and until the map stands, both since the navigation began (the tab knows its token); from a
+message's arrival to the drawn map. From outside, on one clock: from a commit to the ledger to the drawn map; and the server's time
 for one look at everything. `--json` prints one object; `--nodes`, `--incidents`, `--runs`.
 """
 

@@ -21,7 +21,8 @@ export function FleetPage() {
     <div class="tools">
       <label>${t("Show switch")} <select value=${mark} onChange=${(event) => setMark(event.target.value)}>
         <option value="">${t("none")}</option>
-        ${fleet.switches.map((one, place) => html`<option key=${place} value=${place}>${text(one)}</option>`)}
+        ${switches(fleet).map(([place, unwell]) => html`<option key=${place} value=${place}>${
+          unwell ? t("{name}: {n} nodes not well", { name: text(fleet.switches[place]), n: unwell }) : text(fleet.switches[place])}</option>`)}
       </select></label>
       <span class="under" role="status" aria-live="polite">${name === null ? t("Point at a node, or use the arrow keys.")
         : `${text(name)} · ${t(LETTERS[state.letters[at]] || "unknown")} · ${text(fleet.racks[fleet.rack[at]]) || t("no rack")}${
@@ -32,6 +33,13 @@ export function FleetPage() {
           open=${(node) => (location.hash = link("node", fleet.nodes[node]))} /></div>`}
     <section aria-labelledby="open-now"><h2 id="open-now">${t("Open incidents")}</h2><${OpenNow} /></section>
     <${Unwell} />`;
+}
+
+/** Places of the switches and how many of their nodes are not well, most first. */
+function switches(fleet) {
+  const counts = fleet.switches.map(() => 0);
+  state.letters.forEach((letter, node) => UNWELL.includes(letter) && fleet.switch[node].forEach((one) => (counts[one] += 1)));
+  return counts.map((count, place) => [place, count]).sort((one, other) => other[1] - one[1] || one[0] - other[0]);
 }
 
 function Counts() {

@@ -1,5 +1,6 @@
 // What the page knows, and its line to the witnesses. One stream brings everything; when it breaks, the next witness is tried.
 import { useEffect, useReducer } from "./vendor/preact-htm.js";
+import { t } from "./i18n.js";
 
 export const build = document.querySelector("meta[name=outrider-build]").content;
 /** A stream that is silent for this long is dead: the witness sends each second. */
@@ -71,7 +72,9 @@ export async function ask(path, body) {
     options.body = JSON.stringify(body);
     headers["Content-Type"] = "application/json";
   }
-  const answer = await fetch(state.base + path, options);
+  const answer = await fetch(state.base + path, options).catch(() => {
+    throw new Error(t("No answer from the witness."));
+  });
   let told = null;
   try {
     told = await answer.json();
