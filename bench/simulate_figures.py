@@ -71,12 +71,12 @@ def latency(crashes: int, seed: int) -> None:
             found = check.outrider(record).found[0]
             if found.seconds is not None:
                 times.append(found.seconds)
-                since_last.append(found.seconds + found.truth.t - max(record.arrivals[NODE], default=found.truth.t))
+                since_last.append(found.seconds + found.truth.t - record.sent[NODE])
         times.sort()
         shown = ", ".join(f"p{round(part * 100)} {quantile(times, part):.2f}" for part in (0.5, 0.95, 0.99))
         print(f"{name:36} found {len(times)} of {crashes}; {shown}, max {times[-1]:.2f} s")
         if play is silent:
-            print(f"{'':36} never sooner than {min(since_last):.2f} s after the last heartbeat")
+            print(f"{'':36} never sooner than {min(since_last):.2f} s after the last heartbeat left")
 
 
 def restarts(seed: int) -> None:

@@ -31,6 +31,8 @@ class Beats:
         #: Sent in an earlier block, still on the way.
         self._underway: list[Beat] = []
         self.arrivals: dict[str, list[float]] = {name: [] for name in names}
+        #: node -> when its newest heartbeat left it.
+        self.sent: dict[str, float] = {}
 
     def block(self, until: float) -> list[Beat]:
         """All heartbeats that arrive before `until`, in order. Call with growing times."""
@@ -111,6 +113,7 @@ class Beats:
         seq: int,
     ) -> None:
         name = self.names[row]
+        self.sent[name] = sent
         data = {"boot": life[0], "start": life[1], "seq": seq, "sent_s": sent, "lag_s": 0.0}
         for witness, delay in enumerate(delays):
             if delay == np.inf or (deaf and witness in deaf):

@@ -51,7 +51,7 @@ HORIZON_SECONDS: Final = 90.0
 
 @dataclass(slots=True)
 class Record:
-    """What came of an episode. `first_exit`: when a rank ended by itself, and its node."""
+    """What came of an episode. `first_exit`: when a rank ended by itself, and its node; `sent`: each node's last heartbeat."""
 
     truths: list[Truth] = field(default_factory=list)
     changes: list[IncidentChange] = field(default_factory=list)
@@ -62,6 +62,7 @@ class Record:
     recovered_t: float | None = None
     end: float = 0.0
     arrivals: dict[str, list[float]] = field(default_factory=dict)
+    sent: dict[str, float] = field(default_factory=dict)
     signals: int = 0
     heartbeats: int = 0
 
@@ -212,7 +213,7 @@ class Episode:
             else:
                 self._beat(*beats[place])
                 place += 1
-        self.record.end, self.record.arrivals = self.now, self.beats.arrivals
+        self.record.end, self.record.arrivals, self.record.sent = self.now, self.beats.arrivals, self.beats.sent
         return self.record
 
     def _block_end(self, now: float) -> float:
