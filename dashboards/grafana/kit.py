@@ -4,7 +4,7 @@ Every panel has a title, a description, a unit and, where it has several lines, 
 in rows of 24 columns, so that none overlaps another.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, statetimeline, table, text, timeseries
@@ -167,6 +167,7 @@ class Column:
     name: str
     title: str
     unit: str = ""
+    decimals: int | None = None
     link: tuple[str, str] | None = None
     steps: Steps = ()
 
@@ -192,6 +193,8 @@ def grid(title: str, about: str, queries: tuple[str, ...], columns: tuple[Column
         properties = []
         if column.unit:
             properties.append(model.DynamicConfigValue(id_val="unit", value=column.unit))
+        if column.decimals is not None:
+            properties.append(model.DynamicConfigValue(id_val="decimals", value=column.decimals))
         if column.link:
             link = {"title": column.link[0], "url": column.link[1]}
             properties.append(model.DynamicConfigValue(id_val="links", value=[link]))
@@ -210,7 +213,7 @@ def words(title: str, markdown: str) -> Any:
 
 
 def _renamed(column: Column) -> Column:
-    return Column(name="Value", title=column.title, unit=column.unit, link=column.link, steps=column.steps)
+    return replace(column, name="Value")
 
 
 def _framed(panel: Any, title: str, about: str, unit: str, steps: Steps, decimals: int | None) -> Any:

@@ -219,6 +219,7 @@ def _offenders(made: Board) -> None:
             f"node:outrider_gpu_temperature_celsius:max{{{SITE}}}",
             "hottest",
             "celsius",
+            ((None, GREEN), (80, AMBER), (87, RED)),
         ),
         8,
         8,

@@ -1,7 +1,7 @@
 """Incident: what happened when, layer by layer, and what was done about it."""
 
 from dashboards.grafana.boards.parts import open_incidents
-from dashboards.grafana.kit import AMBER, BLUE, GREEN, GREY, RED, SITE, Board, Query, lines, number, states, words
+from dashboards.grafana.kit import AMBER, BLUE, GREEN, GREY, RED, SITE, Board, Query, Steps, lines, number, states, words
 from dashboards.grafana.scope import choice, cluster, job, node, store
 
 _SCOPE = f'{SITE},fault=~"$fault",node=~"$node|",job=~"$job|"'
@@ -128,52 +128,19 @@ def _evidence(made: Board) -> None:
 
 
 def _durations(made: Board) -> None:
-    made.row("How long it took")
+    made.row("How it went in a day")
+    counts: tuple[tuple[str, str, str, Steps], ...] = (
+        ("confirmed", "Confirmed", "Incidents that a quorum confirmed.", ((None, BLUE),)),
+        ("refuted", "Refuted", "Doubts that did not hold: nothing was done.", ((None, GREY),)),
+        ("resolved", "Resolved", "Incidents that ended.", ((None, GREEN),)),
+        ("false_alarm", "False alarms", "Incidents that a person called a false alarm.", ((None, GREEN), (1, AMBER), (5, RED))),
+    )
+    for event, title, about, steps in counts:
+        expr = f'sum(fault_event:outrider_incidents:increase1d{{{SITE},fault=~"$fault",event="{event}"}}) or vector(0)'
+        made.add(number(title, about, expr, steps=steps, decimals=0), 6, 4)
     for name, title, about in (
         ("detection", "Detection", "From the fault to its confirmation: heartbeat, time-out, quorum; 95th percentile over a day."),
         ("recovery", "Recovery", "From the restart to the first good step: load, rebuild, verify; 95th percentile over a day."),
     ):
-        made.add(
-            lines(
-                title,
-                about,
-                Query(expr=f"max by (part) (part:outrider_{name}_seconds:p95_1d{{{SITE}}})", legend="{{part}}"),
-                unit="s",
-            ),
-            8,
-            8,
-        )
-    counted = f'sum(fault_event:outrider_incidents:increase1d{{{SITE},fault=~"$fault",event='
-    made.add(
-        number(
-            "Confirmed in a day",
-            "Incidents that a quorum confirmed.",
-            counted + '"confirmed"}) or vector(0)',
-            steps=((None, BLUE),),
-        ),
-        4,
-        4,
-    )
-    made.add(
-        number(
-            "Refuted in a day",
-            "Doubts that did not hold: nothing was done.",
-            counted + '"refuted"}) or vector(0)',
-            steps=((None, GREY),),
-        ),
-        4,
-        4,
-    )
-    made.add(
-        number(
-            "False alarms in a day",
-            "Incidents that a person called a false alarm.",
-            counted + '"false_alarm"}) or vector(0)',
-            steps=((None, GREEN), (1, AMBER), (5, RED)),
-        ),
-        4,
-        4,
-    )
-    made.add(
-        number("Resolved in a day", "Incidents that ended.", counted + '"resolved"}) or vector(0)', steps=((None, GREEN),)), 4, 4
-    )
+        expr = f"max by (part) (part:outrider_{name}_seconds:p95_1d{{{SITE}}})"
+        made.add(lines(title, about, Query(expr=expr, legend="{{part}}"), unit="s"), 12, 8)

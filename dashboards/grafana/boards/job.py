@@ -119,7 +119,7 @@ def _training(made: Board) -> None:
             Query(expr=f"job:outrider_job_gradient_norm:p50{{{_JOB}}}", legend="median"),
             Query(expr=f"job:outrider_job_gradient_norm:max{{{_JOB}}}", legend="largest"),
         ),
-        8,
+        12,
         8,
     )
     made.add(
@@ -128,10 +128,10 @@ def _training(made: Board) -> None:
             "As the trainer tells it.",
             Query(expr=f"job:outrider_job_learning_rate:max{{{_JOB}}}", legend="learning rate"),
         ),
-        8,
+        12,
         8,
     )
-    made.add(open_incidents("Incidents of this job", ',job=~"$job"'), 8, 8)
+    made.add(open_incidents("Incidents of this job", ',job=~"$job"'), 24, 6)
 
 
 def _time(made: Board) -> None:

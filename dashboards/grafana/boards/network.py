@@ -24,22 +24,13 @@ def board() -> Board:
 
 def _leaves(made: Board) -> None:
     made.row("By leaf")
-    up = f"sum(switch:outrider_port_up:sum{{{_LEAF}}}) / sum(switch:outrider_port_up:count{{{_LEAF}}})"
-    made.add(number("Ports up", "Share of ports that are active.", up, unit="percentunit", steps=WHOLE_IS_WELL, decimals=2), 4, 4)
-    down = f"sum(switch:outrider_port_up:count{{{_LEAF}}}) - sum(switch:outrider_port_up:sum{{{_LEAF}}})"
-    made.add(number("Ports down", "Ports that are not active.", down, steps=ZERO_IS_WELL), 4, 4)
+    ports, up = f"sum(switch:outrider_port_up:count{{{_LEAF}}})", f"sum(switch:outrider_port_up:sum{{{_LEAF}}})"
     made.add(
-        number(
-            "Nodes that answer",
-            "Below the chosen leaves.",
-            f"sum(switch:up:sum{{{_LEAF}}}) / sum(switch:up:count{{{_LEAF}}})",
-            unit="percentunit",
-            steps=WHOLE_IS_WELL,
-            decimals=2,
-        ),
-        4,
-        4,
+        number("Ports up", "Share of ports that are active.", f"{up} / {ports}", unit="percentunit", steps=WHOLE_IS_WELL), 8, 4
     )
+    made.add(number("Ports down", "Ports that are not active.", f"{ports} - {up}", steps=ZERO_IS_WELL), 8, 4)
+    answer = f"sum(switch:up:sum{{{_LEAF}}}) / sum(switch:up:count{{{_LEAF}}})"
+    made.add(number("Nodes that answer", "Below the chosen leaves.", answer, unit="percentunit", steps=WHOLE_IS_WELL), 8, 4)
     made.add(
         grid(
             "Leaves",

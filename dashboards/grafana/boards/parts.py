@@ -35,14 +35,16 @@ def open_incidents(title: str, where: str) -> Any:
     )
 
 
-def top_nodes(title: str, about: str, expr: str, heading: str, unit: str = "short", count: int = 10) -> Any:
+def top_nodes(
+    title: str, about: str, expr: str, heading: str, unit: str = "short", steps: Steps = ((None, "text"), (1, RED))
+) -> Any:
     """The nodes with the most of something that should not be there."""
     return grid(
         title,
         about,
-        (f"topk({count}, {expr} > 0)",),
+        (f"topk(10, {expr} > 0)",),
         (
             Column(name="node", title="node", link=TO_NODE),
-            Column(name="Value #A", title=heading, unit=unit, steps=((None, "text"), (1, RED))),
+            Column(name="Value #A", title=heading, unit=unit, decimals=None if unit == "cps" else 0, steps=steps),
         ),
     )

@@ -23,19 +23,23 @@ def board() -> Board:
 def _now(made: Board) -> None:
     made.row("Now")
     failed = f'sum({_HOUR},state="failed"}}) or vector(0)'
-    made.add(number("Failed in an hour", "What ranks told of snapshots that failed.", failed, steps=ZERO_IS_WELL), 6, 4)
+    made.add(number("Failed in an hour", "What ranks told of snapshots that failed.", failed, steps=ZERO_IS_WELL, decimals=0), 6, 4)
     committed = f'sum({_HOUR},state="committed"}}) or vector(0)'
     made.add(
         number(
-            "Committed in an hour", "What ranks told of snapshots that are complete.", committed, steps=((None, AMBER), (1, GREEN))
+            "Committed in an hour",
+            "What ranks told of snapshots that are complete.",
+            committed,
+            steps=((None, AMBER), (1, GREEN)),
+            decimals=0,
         ),
         6,
         4,
     )
     emergency = f'sum({_HOUR},state="committed",cause="emergency"}}) or vector(0)'
-    made.add(number("Emergency ones in an hour", "Committed at the moment of a fault.", emergency), 6, 4)
+    made.add(number("Emergency ones in an hour", "Committed at the moment of a fault.", emergency, decimals=0), 6, 4)
     restored = f'sum({_HOUR},state="restored"}}) or vector(0)'
-    made.add(number("Ranks restored in an hour", "Ranks that began from a snapshot.", restored), 6, 4)
+    made.add(number("Ranks restored in an hour", "Ranks that began from a snapshot.", restored, decimals=0), 6, 4)
     made.add(
         grid(
             "Jobs",
