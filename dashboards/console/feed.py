@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from dashboards.console.states import read_memory, state_letters
+from dashboards.console.states import read_memory, standing, state_letters
+from detectors.witness.draft import OPEN_STATES
 from detectors.witness.http import Pages
 from detectors.witness.ledger import LedgerError
 
@@ -19,8 +20,11 @@ LOOK_SECONDS: Final = 1.0
 #: After a look that took d seconds the next comes no sooner than this, nor than 4 d: pages take at most a fifth of the loop's time.
 PAUSE_SECONDS: Final = 0.1
 PAUSE_LOOKS: Final = 4.0
-#: Incidents that a page holds from the start; older ones are asked for.
+#: Incidents that a page holds from the start besides all open ones; older ones are asked for.
 INCIDENTS_MAX: Final = 500
+#: How far back the first look goes for what is still open, and how much of that is kept.
+ALL_MAX: Final = 10_000
+OPEN_MAX: Final = 2_000
 #: Messages that may wait for a page; one that is slower is let go and connects again.
 QUEUE_MAX: Final = 30
 #: What a list of incidents shows of each; the rest is asked for by its id.
@@ -43,6 +47,7 @@ class Feed:
         self._watchers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._incidents: dict[str, dict[str, Any]] = {}
+        self._open: dict[str, dict[str, Any]] = {}
         self._letters = ""
         self._status: dict[str, Any] = {}
 
@@ -57,6 +62,7 @@ class Feed:
             LedgerError: the first look failed.
         """
         if self._task is None or self._task.done():
+            self._incidents, self._open = {}, {}
             await self._look()
             self._task = asyncio.create_task(self._run())
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(QUEUE_MAX)
@@ -101,18 +107,28 @@ class Feed:
     async def _look(self) -> dict[str, Any]:
         """Takes the present in. Returns what is new since the last look."""
         ledger, sight = self._pages.ledger, self._pages.sight
-        pictures = await ledger.incidents(INCIDENTS_MAX)
+        pictures = self._with_open(await ledger.incidents(INCIDENTS_MAX if self._incidents else ALL_MAX))
         state = await ledger.leader_state()
+        memory, now = read_memory(state.council), ledger.clock.monotonic()
         status = await self._pages.status()
         status.pop("open", None)
-        status["fence"] = state.fence
-        status["quarantined"] = sorted(read_memory(state.council).recovery.quarantined)
-        letters = state_letters(sight.fleet, pictures, read_memory(state.council), sight.heard, sight.now())
-        now = {str(picture["incident"]): slim(picture) for picture in pictures}
-        fresh = [line for name, line in now.items() if self._incidents.get(name) != line]
+        status |= {"fence": state.fence, **standing(memory, now)}
+        letters = state_letters(sight.fleet, pictures, memory, sight.heard, sight.now())
+        known = {str(picture["incident"]): slim(picture) for picture in pictures}
+        fresh = [line for name, line in known.items() if self._incidents.get(name) != line]
         changes = _changes(self._letters, letters)
-        self._incidents, self._letters, self._status = now, letters, status
+        self._incidents, self._letters, self._status = known, letters, status
         return {"states": changes, "incidents": fresh, "status": status}
+
+    def _with_open(self, pictures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The newest incidents, and those still open that have not changed for so long that they are not among these."""
+        newest = pictures[:INCIDENTS_MAX]
+        seen = {picture["incident"] for picture in pictures}
+        older = [picture for picture in pictures[INCIDENTS_MAX:] if picture.get("state") in OPEN_STATES]
+        older += [picture for name, picture in self._open.items() if name not in seen]
+        found = [*newest, *older[:OPEN_MAX]]
+        self._open = {picture["incident"]: picture for picture in found if picture.get("state") in OPEN_STATES}
+        return found
 
 
 def _changes(before: str, after: str) -> list[tuple[int, str]]:

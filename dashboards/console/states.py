@@ -20,12 +20,19 @@ _TAKES: Final = frozenset({"drain", "restart"})
 
 class _Guard(msgspec.Struct):
     maintenance: dict[str, bool] = {}
+    hold_until: float | None = None
+    blind: bool = False
+
+
+class _Safety(msgspec.Struct):
+    approvals: dict[str, float] = {}
 
 
 class _Recovery(msgspec.Struct):
     quarantined: dict[str, Any] = {}
     claimed: dict[str, Any] = {}
     guard: _Guard = msgspec.field(default_factory=_Guard)
+    safety: _Safety = msgspec.field(default_factory=_Safety)
 
 
 class Memory(msgspec.Struct):
@@ -45,6 +52,20 @@ def read_memory(council: bytes | None) -> Memory:
         return _decoder.decode(council)
     except msgspec.MsgspecError:
         return Memory()
+
+
+def standing(memory: Memory, now: float) -> dict[str, Any]:
+    """What holds until something ends it: quarantine, brakes, questions to people (incident -> seconds left).
+
+    Args:
+        now: the ledger's clock, seconds.
+    """
+    recovery = memory.recovery
+    return {
+        "quarantined": sorted(recovery.quarantined), "blind": recovery.guard.blind,
+        "hold_s": max(0.0, (recovery.guard.hold_until or now) - now),
+        "approvals": {incident: max(0.0, deadline - now) for incident, deadline in recovery.safety.approvals.items()},
+    }  # fmt: skip
 
 
 def state_letters(

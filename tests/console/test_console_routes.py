@@ -91,6 +91,26 @@ def test_stream_tells_everything_first_and_then_only_what_changed(stage: Stage) 
         assert other.next()["hello"]["role"] == "operator"
 
 
+def test_an_open_incident_stays_however_many_newer_ones_there_are(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboards.console.feed.INCIDENTS_MAX", 3)
+    stage.put(picture(1))
+    stage.put(*[picture(10 + number, state="resolved") for number in range(5)])
+    feed = Feed(stage.pages[0], 1)
+
+    async def look() -> tuple[str, set[str]]:
+        await feed._look()
+        return feed._letters[1], set(feed._incidents)
+
+    letter, known = stage.do(look())
+    assert letter == "l" and picture(1)["incident"] in known and len(known) == 4
+    stage.put(*[picture(20 + number, state="resolved") for number in range(5)])
+    letter, known = stage.do(look())
+    assert letter == "l" and picture(1)["incident"] in known and len(known) == 4
+    stage.put(picture(1, state="resolved"))
+    letter, known = stage.do(look())
+    assert letter == "h" and len(known) == 3
+
+
 def test_page_that_reads_too_slowly_is_let_go(stage: Stage) -> None:
     feed = Feed(stage.pages[0], 2)
 

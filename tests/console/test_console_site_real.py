@@ -1,4 +1,4 @@
-"""The console of a real site, `outrider up` with the real judge: what a person presses is carried out, a killed witness is survived."""
+"""The console of a real site, `outrider up` with its judge: what a person presses is carried out, a killed witness is survived."""
 
 import os
 import signal
@@ -117,6 +117,7 @@ def test_a_person_approves_and_the_real_leader_acts_though_a_witness_is_killed(c
     person.go("#/incidents").sees("A rank of a job ended though nobody asked it to.", 30)
     person.find(".line .lead").click()
     person.sees("Waits for an operator's approval of", 30)
+    person.sees("If nobody answers within")
     person.picture("real-advise")
     os.kill(witness_process(up, "w1"), signal.SIGKILL)
     person.sees("answers in its place", 30)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dashboards.console.states import LETTERS, Memory, nodes_of, read_memory, state_letters
+from dashboards.console.states import LETTERS, Memory, nodes_of, read_memory, standing, state_letters
 from outrider.fleet import Fleet, Node
 
 FLEET = Fleet(nodes=(Node(node="n1", rack="r1"), Node(node="n2", rack="r1")), spares=("n2",))
@@ -63,3 +63,11 @@ def test_letters_are_all_different() -> None:
 @pytest.mark.parametrize("picture", [{}, {"subject": None}, {"subject": {"node": None}}, {"extra": {"nodes": "n1"}, "subject": {}}])
 def test_an_incident_that_names_no_node_marks_none(picture: dict[str, Any]) -> None:
     assert nodes_of(picture) == []
+
+
+def test_what_stands_is_told_with_the_seconds_left() -> None:
+    guard = {"hold_until": 130.0, "blind": True}
+    told = {"recovery": {"quarantined": {"n2": {}}, "guard": guard, "safety": {"approvals": {"i1": 90.0}}}}
+    memory = read_memory(msgspec.json.encode(told))
+    assert standing(memory, 100.0) == {"quarantined": ["n2"], "blind": True, "hold_s": 30.0, "approvals": {"i1": 0.0}}
+    assert standing(read_memory(b'{"recovery": {"guard": {"hold_until": null}}}'), 100.0)["hold_s"] == 0.0

@@ -6,7 +6,7 @@ import { FleetPage } from "./fleet.js";
 import { IncidentPage, IncidentsPage } from "./incidents.js";
 import { JobPage, JobsPage } from "./jobs.js";
 import { AuditPage, DrillPage, DrillsPage, NodePage, WatchersPage } from "./more.js";
-import { text } from "./ui.js";
+import { span, text } from "./ui.js";
 
 /** Page -> [component, title, key, page it belongs to]. */
 const PAGES = {
@@ -96,6 +96,8 @@ function Banner() {
   if (state.trouble) said.push(["bad", t("The witness has trouble: {why}", { why: state.trouble })]);
   if (state.stale) said.push(["warn", t("This page is older than the witness. Load it again.")]);
   if (state.status.paused) said.push(["warn", t("All actions are paused.")]);
+  if (state.status.hold_s > 0) said.push(["warn", t("The mass-failure brake holds all actions for {time} more.", { time: span(state.status.hold_s) })]);
+  if (state.status.blind) said.push(["bad", t("Outrider is blind: too many nodes are suspect at once. Nothing is done to any node.")]);
   if (state.phase === "live" && state.status.leader === null) said.push(["bad", t("No witness leads now: nothing is decided.")]);
   for (const [name, seen] of Object.entries(state.status.witnesses || {})) if (seen.up === false) said.push(["warn", t("Witness {name} is not there.", { name })]);
   return html`<div id="banner" role="status" aria-live="polite">${said.map(([kind, line]) => html`<p key=${line} class=${`banner b-${kind}`}>${line}</p>`)}</div>`;

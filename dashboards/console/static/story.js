@@ -1,7 +1,7 @@
 // What an incident's record means, in plain words: why not sooner, what is held back, what comes next.
 import { t } from "./i18n.js";
 import { state } from "./store.js";
-import { text } from "./ui.js";
+import { span, text } from "./ui.js";
 
 /** Actions in the order in which they are carried out. */
 const STEPS = ["snapshot", "quarantine", "drain", "restart", "agent_restart", "page", "release"];
@@ -44,9 +44,13 @@ export function nextOf(picture, history) {
     }
     case "confirmed":
     case "acting":
-      if (waitsForApproval(picture, history)) said.push(t("Waits for an operator's approval of: {actions}.", { actions: refused.join(", ") }));
-      else if (refusal.startsWith("mode observe")) said.push(t("Nothing: this site only observes. It would have done: {actions}.", { actions: refused.join(", ") }));
-      else if (refusal) said.push(t("Held back: {why}", { why: refusal }));
+      if (waitsForApproval(picture, history)) {
+        const left = (state.status.approvals || {})[picture.incident];
+        said.push(t("Waits for an operator's approval of: {actions}.", { actions: refused.join(", ") }));
+        if (left !== undefined) said.push(t("If nobody answers within {time}, the site's default holds.", { time: span(left) }));
+      }
+      if (refusal.startsWith("mode observe")) said.push(t("Nothing: this site only observes. It would have done: {actions}.", { actions: refused.join(", ") }));
+      else if (refusal && !refusal.startsWith("mode advise")) said.push(t("Held back: {why}", { why: refusal }));
       if (running.length) said.push(t("Under way: {actions}.", { actions: running.join(", ") }));
       if (failed.length) said.push(t("Did not succeed: {actions}. A person must look.", { actions: failed.join(", ") }));
       if (!words.length && picture.response === "page") said.push(t("A person is told; the job is not touched."));
@@ -67,6 +71,7 @@ export function nextOf(picture, history) {
   const node = picture.subject && picture.subject.node;
   if (node && (state.status.quarantined || []).includes(node))
     said.push(t("{node} stays in quarantine until a person releases it.", { node }));
+  if (picture.extra && picture.extra.approval) said.push(t("Approval: {what}", { what: text(picture.extra.approval) }));
   if (picture.repair && picture.repair !== "none" && picture.state !== "refuted")
     said.push(t("Repair afterwards: {repair}.", { repair: t(picture.repair) }));
   return said;
