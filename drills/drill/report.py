@@ -1,4 +1,4 @@
-"""The drill's report: one HTML file with timeline and loss curves, and `report.json` beside it."""
+"""The drill's report: one HTML file with timeline and loss curves; beside it `report.json` and each picture as SVG."""
 
 import html
 import io
@@ -12,12 +12,19 @@ from drills.drill.result import FIGURES, Outcome
 
 
 def write_report(folder: Path, outcomes: list[Outcome], about: dict[str, Any]) -> Path:
-    """Writes `report.json` and `report.html` into `folder`, each by a temporary name and a rename. Returns the page's path."""
+    """Writes `report.json`, `report.html` and a `loss-NN-FAULT.svg` for each pair of curves into `folder`.
+
+    Each comes by a temporary name and a rename. Returns the page's path.
+    """
     machine = about | {"machine": platform.platform(), "python": platform.python_version()}
     objects = [outcome.to_json() | {"timeline": outcome.timeline, "notes": outcome.notes} for outcome in outcomes]
     _write(folder / "report.json", json.dumps({"about": machine, "faults": objects}, indent=1))
+    pictures = [_curves(outcome) if outcome.losses and outcome.baseline_losses else "" for outcome in outcomes]
+    for number, (outcome, picture) in enumerate(zip(outcomes, pictures, strict=True), 1):
+        if picture:
+            _write(folder / f"loss-{number:02}-{outcome.fault}.svg", picture)
     page = folder / "report.html"
-    _write(page, _page(outcomes, machine))
+    _write(page, _page(outcomes, pictures, machine))
     return page
 
 
@@ -27,10 +34,10 @@ def _write(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _page(outcomes: list[Outcome], about: dict[str, Any]) -> str:
+def _page(outcomes: list[Outcome], pictures: list[str], about: dict[str, Any]) -> str:
     good = sum(outcome.ok for outcome in outcomes)
     facts = "".join(f"<li><b>{html.escape(str(key))}</b>: {html.escape(str(value))}</li>" for key, value in about.items())
-    sections = "".join(_section(outcome) for outcome in outcomes)
+    sections = "".join(_section(outcome, picture) for outcome, picture in zip(outcomes, pictures, strict=True))
     style = (files("drills.drill") / "report.css").read_text(encoding="utf-8")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -55,13 +62,13 @@ def _verdict(outcome: Outcome) -> str:
     return '<span class="good">right</span>' if outcome.ok else '<span class="bad">WRONG</span>'
 
 
-def _section(outcome: Outcome) -> str:
+def _section(outcome: Outcome, picture: str) -> str:
     steps = "".join(
         f"<li><time>{at:+.3f} s</time>{html.escape(text)}</li>" for at, text in sorted(outcome.timeline, key=lambda entry: entry[0])
     )
     failures = "".join(f'<li class="bad">{html.escape(failure)}</li>' for failure in outcome.failures)
     notes = "".join(f'<li class="soft">{html.escape(note)}</li>' for note in outcome.notes)
-    curves = f"<figure>{_curves(outcome)}</figure>" if outcome.losses and outcome.baseline_losses else ""
+    curves = f"<figure>{picture}</figure>" if picture else ""
     return (
         f"<h2>{html.escape(outcome.fault)}</h2><p>{html.escape(outcome.story)}</p><ul>{failures}{notes}</ul>"
         f'<ol class="timeline">{steps}</ol>{curves}'
