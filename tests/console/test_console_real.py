@@ -198,8 +198,15 @@ def test_keys_lead_through_the_page(operator: Person) -> None:
     operator.sees("What happens next")
     operator.keys("a")
     assert operator.find("dialog[open]").is_displayed()
+    assert violations(operator.browser) == []
+    operator.picture("dialogue")
     operator.browser.switch_to.active_element.send_keys(Keys.ESCAPE)
     operator.keys("g", "f")
+    operator.keys("?")
+    operator.sees("next and previous line")
+    assert violations(operator.browser) == []
+    operator.picture("keys")
+    operator.keys("?")
     canvas = operator.find("canvas")
     canvas.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
     operator.sees("n00001 · lost · r000 · leaf000")
