@@ -289,7 +289,7 @@ class Council:
 
     def _told(self, incident: Incident, now: float) -> list[Decision]:
         """The incident's line and its actions."""
-        if incident.fault == "monitor.blind" and "witness" not in incident.subject:
+        if _blinds(incident):
             self.recovery.guard.blind = True
         return [incident.change(now, "confirmed"), *self._act(incident, now)]
 
@@ -300,10 +300,8 @@ class Council:
     def _close(self, incident: Incident, state: State, reason: str, now: float) -> list[Decision]:
         incident.move(state, now)
         self.open.pop(incident.id, None)
-        if incident.fault == "monitor.blind" and "witness" not in incident.subject:
-            self.recovery.guard.blind = any(
-                one.fault == "monitor.blind" and "witness" not in one.subject for one in self.open.values()
-            )
+        if _blinds(incident):
+            self.recovery.guard.blind = any(_blinds(one) for one in self.open.values())
         incident.explanation = f"{incident.explanation}; {state.value}: {reason}" if reason else incident.explanation
         return [incident.change(now, state.value)]
 
@@ -485,3 +483,8 @@ class Council:
 def _runs(seen: Any, attempt: int) -> bool:
     """Whether a view shows a job in a later attempt that has finished a step."""
     return isinstance(seen, list | tuple) and seen[0] > attempt and seen[1] >= 0
+
+
+def _blinds(incident: Incident) -> bool:
+    """Whether nothing can be said of any node while this lasts."""
+    return incident.fault == "monitor.blind" and incident.subject.get("fleet") == "all"

@@ -26,6 +26,8 @@ SETTLE_SECONDS = 1.0
 LONGEST_HOLD_SECONDS = 5.0
 #: So many common causes at once, with a large part of the fleet, are none: it is our own eyes.
 CAUSES_MAX = 3
+#: Agents that fell silent together come to the hard limit within this time of each other.
+NEAR_SECONDS = 3.0
 #: A domain comes back when no more than this part of it is still silent.
 BACK_SHARE = 0.4
 
@@ -72,11 +74,17 @@ class DomainRule:
         self._vertices: set[tuple[str, str]] = set()
         self._settles_at: float | None = None
         self.blind = False
+        self._deaf = False
 
     @property
     def blind_nodes(self) -> int:
         """So many silent nodes without a common cause, and it is probably the watching that fails."""
         return max(self.policy.brake_nodes + 1, ceil(self.policy.blind_ratio * int(self.arrivals.judged.sum())))
+
+    @property
+    def deaf_nodes(self) -> int:
+        """So many silent agents on living nodes are one matter of the watching: people want one page for them."""
+        return max(self.policy.brake_nodes + 1, ceil(self.policy.brake_nodes_ratio * int(self.arrivals.judged.sum())))
 
     def holds(self, case: Case, now: float) -> str | None:
         """Why a verdict on a single node must wait, or None."""
@@ -85,6 +93,8 @@ class DomainRule:
                 return f"it is one of those behind {vertex[0]} {vertex[1]}"
         if self.blind:
             return "too many nodes are silent at once to judge any of them"
+        if case.alive and (self._deaf or len(self._living(now)) >= self.deaf_nodes):
+            return "many agents whose jobs live are silent"
         if self._settles_at is not None and now < case.opened + LONGEST_HOLD_SECONDS:
             return "more nodes are falling silent"
         if now >= case.opened + HOLD_SECONDS:
@@ -124,11 +134,11 @@ class DomainRule:
             return
         for cause in causes:
             self._accuse("domain.lost", cause, now)
-        hard = self.policy.hard_limit_seconds
-        living: set[tuple[str, ...]] = {("node", node) for node, case in cases.items() if case.alive and now >= case.since + hard}
-        for cause in self.locate(living, set()) if len(living) >= QUIET_MIN else ():
+        living = [] if self.blind else self._living(now)
+        for cause in self.locate({("node", node) for node in living}, set()) if len(living) >= QUIET_MIN else ():
             self._accuse("path.broken", cause, now)
         self._look_blind(now)
+        self._look_deaf(now)
         if held:
             self._again([node for node in sorted(cases) if self._explaining(node) is None], now)
 
@@ -141,6 +151,8 @@ class DomainRule:
             self._take_back(now)
         if self.blind:
             self._see(now)
+        if self._deaf:
+            self._look_deaf(now)
 
     def _accuse(self, fault: str, cause: Cause, now: float) -> None:
         vertex = (cause.level, cause.name)
@@ -179,6 +191,26 @@ class DomainRule:
         if len(alone) >= self.blind_nodes:
             self._go_blind(sorted(alone), f"{len(alone)} of {len(self.world.nodes)} nodes, which share nothing,", now)
         self._see(now)
+
+    def _living(self, now: float) -> list[str]:
+        """Silent nodes that their jobs prove alive, and that have come, or come within seconds, to the hard limit."""
+        since = now - self.policy.hard_limit_seconds + NEAR_SECONDS
+        return [node for node, case in self.silence.cases.items() if case.alive and case.since <= since]
+
+    def _look_deaf(self, now: float) -> None:
+        """Many agents are silent and their nodes work: one incident about the watching, not one a node."""
+        alone = [node for node in self._living(now) if self._explaining(node) is None]
+        if not self.blind and not self._deaf and len(alone) >= self.deaf_nodes:
+            self._deaf = True
+            text = f"{len(alone)} agents are silent, and their nodes' jobs live"
+            piece = Evidence(t=now, kind="heartbeat", subject={}, effect="confirm", text=text, layer="operator")
+            self.docket.accuse(
+                "monitor.blind", {"fleet": "agents"}, now=now, evidence=(piece,), reason=text, reason_code="mass_agents",
+                extra={"nodes": sorted(alone)[:2000], "silence_group": True},
+            )  # fmt: skip
+        elif self._deaf and len(alone) < self.deaf_nodes / 2:
+            self._deaf = False
+            self.docket.clear_subject("monitor.blind", {"fleet": "agents"}, now, "most agents are heard again")
 
     def _go_blind(self, nodes: list[str], who: str, now: float) -> None:
         if self.blind:
