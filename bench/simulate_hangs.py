@@ -1,6 +1,6 @@
 """Localisation of hangs at 16,384 ranks by the core's own rules on flight records.
 
-    python bench/simulate_hangs.py [--hangs 200] [--seed 1] [--small]
+    python bench/simulate_hangs.py [--hangs 200] [--seed 1] [--small] [--untold 0.01]
 
 Each hang stops one rank in one of four ways (`drills/simulate/hangs.py`), with hosts that queue a step ahead or not at all.
 Precision: of the hangs for which one rank is named, how often it is the right one. Recall: of all hangs, how often the right
@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--hangs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--small", action="store_true", help="512 ranks instead of 16,384")
+    parser.add_argument("--untold", type=float, default=0.0, help="share of records that never arrive")
     asked = parser.parse_args()
     layout = Layout(tensor=4, pipeline=8, data=16) if asked.small else Layout()
     machine, rng = Machine(layout), np.random.default_rng(asked.seed)
@@ -33,6 +34,7 @@ def main() -> None:
         victim = int(rng.integers(layout.size))
         stop = int(rng.integers(len(machine.programs[victim])))
         records = machine.records(kind, victim, stop, ahead=ahead)
+        records = {rank: one for rank, one in records.items() if rank == victim or rng.random() >= asked.untold}
         began = time.perf_counter()
         head = head_of_chain(records, groups, layout.size)
         seconds.append(time.perf_counter() - began)
@@ -43,8 +45,9 @@ def main() -> None:
         row[1] += named
         row[2] += right
         row[3] += head is not None and victim in head.ranks
+    median = sorted(seconds)[len(seconds) // 2] * 1e3
     print(f"{layout.size} ranks (tensor {layout.tensor}, pipeline {layout.pipeline}, data {layout.data}), {asked.hangs} hangs, "
-          f"seed {asked.seed}; {sorted(seconds)[len(seconds) // 2] * 1e3:.0f} ms a judgement (median)")  # fmt: skip
+          f"{asked.untold:.1%} of the records lost, seed {asked.seed}; {median:.0f} ms a judgement (median)")  # fmt: skip
     for name, row in sorted(tally.items()):
         print(f"{name:32} n {row[0]:4}  one rank named {row[1]:4}  rightly {row[2]:4}  among the named {row[3]:4}")
     total = np.array(list(tally.values())).sum(axis=0)

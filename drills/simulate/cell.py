@@ -37,7 +37,7 @@ def name_of(index: int) -> str:
     return f"n{index:05d}"
 
 
-def build(options: Options, victims: tuple[int, ...], witnesses: tuple[str, ...]) -> Cell:
+def build(options: Options, victims: tuple[int, ...], witnesses: tuple[str, ...], spares_max: int = 1_000) -> Cell:
     """A cell around the victims: their racks, the racks behind the same switches, then the next ones, round the fleet's end."""
     size = min(options.nodes, max(NODES_MIN, NODES_PER_VICTIM * len(victims)))
     chosen = dict.fromkeys(victims)
@@ -53,7 +53,7 @@ def build(options: Options, victims: tuple[int, ...], witnesses: tuple[str, ...]
                 chosen.setdefault(index)
     members = tuple(name_of(index) for index in sorted(chosen))
     nodes = [_node(index, options) for index in sorted(chosen)]
-    spares = tuple(f"spare{number}" for number in range(max(SPARES_MIN, len(victims))))
+    spares = tuple(f"spare{number}" for number in range(min(spares_max, max(SPARES_MIN, len(victims)))))
     nodes += [
         Node(node=name, rack="spares", gpus=options.gpus_per_node, address=f"10.255.0.{i + 1}") for i, name in enumerate(spares)
     ]

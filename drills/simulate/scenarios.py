@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from drills.simulate import check
-from drills.simulate.cell import build, name_of
+from drills.simulate.cell import SPARES_MIN, build, name_of
 from drills.simulate.episode import T0, Episode, Record
 from drills.simulate.jitter import Jitter
 from drills.simulate.options import Options
@@ -103,7 +103,7 @@ def run(scenario: Scenario, seed: int = 1) -> Result:
     """Plays one scenario with 256 nodes under jitter without freezes."""
     options = Options(nodes=NODES, gpus_per_node=1)
     witnesses = tuple(f"w{index + 1}" for index in range(scenario.witnesses))
-    cell = build(options, tuple(range(NODES)), witnesses)
+    cell = build(options, tuple(range(NODES)), witnesses, spares_max=SPARES_MIN)
     episode = Episode(cell, Policy(mode="act"), options, Jitter(name="J"), np.random.default_rng(seed))
     scenario.play(episode)
     episode.ends(T0 + SECONDS + 20.0)
