@@ -138,6 +138,8 @@ def states(title: str, about: str, query: Query, names: dict[str, tuple[str, str
         .show_value(looks.VisibilityMode.AUTO)
         .merge_values(True)
         .row_height(0.85)
+        .line_width(0)
+        .fill_opacity(70)
         .per_page(per_page)
         .legend(_legend())
         .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.SINGLE))
@@ -179,16 +181,15 @@ def grid(title: str, about: str, queries: tuple[str, ...], columns: tuple[Column
         panel = panel.with_target(_instant(expr, chr(ord("A") + place), shape=PromQueryFormat.TABLE))
     # With one query Grafana calls the value `Value`; with several, after the merge, `Value #A` ..
     named = [column if len(queries) > 1 or column.name != "Value #A" else _renamed(column) for column in columns]
-    panel = panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={})).with_transformation(
-        model.DataTransformerConfig(
-            id_val="organize",
-            options={
-                "includeByName": {column.name: True for column in named},
-                "indexByName": {column.name: place for place, column in enumerate(named)},
-                "renameByName": {column.name: column.title for column in named},
-            },
-        )
-    )
+    names = [column.name for column in named]
+    order = {name: place for place, name in enumerate(names)}
+    titles = {column.name: column.title for column in named}
+    for step, options in (
+        ("merge", {}),
+        ("filterFieldsByName", {"include": {"names": names}}),
+        ("organize", {"indexByName": order, "renameByName": titles}),
+    ):
+        panel = panel.with_transformation(model.DataTransformerConfig(id_val=step, options=options))
     for column in named:
         properties = []
         if column.unit:

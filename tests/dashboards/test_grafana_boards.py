@@ -38,6 +38,26 @@ def test_the_json_is_what_the_builder_makes() -> None:
     assert json.loads(done.stdout) == BOARDS, "run `make grafana`"
 
 
+@pytest.mark.real
+@pytest.mark.skipif(not BUILDER.exists(), reason="the builder's environment is not there: `make grafana` makes it")
+def test_the_published_schema_reads_every_dashboard_and_loses_nothing_of_it() -> None:
+    """Read by Grafana's own types and written again it is the same, but for what Prometheus' annotations add to the types."""
+    ask = (
+        "import json, sys\nfrom grafana_foundation_sdk.cog.encoder import JSONEncoder\n"
+        "from grafana_foundation_sdk.cog.plugins import register_default_plugins\n"
+        "from grafana_foundation_sdk.models.dashboard import Dashboard\nregister_default_plugins()\n"
+        "boards = json.load(sys.stdin)\n"
+        "print(json.dumps({name: Dashboard.from_json(board) for name, board in boards.items()}, cls=JSONEncoder))"
+    )
+    done = subprocess.run([BUILDER, "-c", ask], input=json.dumps(BOARDS), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    read = json.loads(done.stdout)
+    for name, board in BOARDS.items():
+        for mark, kept in zip(board["annotations"]["list"], read[name]["annotations"]["list"], strict=True):
+            assert set(mark) - set(kept) == {"titleFormat", "textFormat", "step", "useValueForTime"}
+        assert {**read[name], "annotations": None} == {**board, "annotations": None}
+
+
 def test_there_is_a_dashboard_for_each_question() -> None:
     assert {board["uid"] for board in BOARDS.values()} == {
         f"outrider-{name}" for name in ("fleet", "incident", "job", "node", "network", "snapshots", "itself")
