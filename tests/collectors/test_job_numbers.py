@@ -1,8 +1,16 @@
 """A node's numbers of a job: from what its ranks tell, bounded, without the time of others."""
 
+import time
+import urllib.request
+from collections.abc import Callable
 from typing import Any
 
+import pytest
+from collector_site import Site
+
 from collectors.agent.job_numbers import JOBS_MAX, LEFT_SECONDS, JobNumbers
+from collectors.emulated.witness import Caller
+from outrider.sdk import page
 from outrider.signals import Signal
 
 
@@ -88,3 +96,28 @@ def test_jobs_are_bounded_and_ended_ones_go_away() -> None:
     assert len(exits.samples) == JOBS_MAX
     bench.now += LEFT_SECONDS + 1
     assert list(bench.numbers.families()) == []
+
+
+@pytest.mark.real
+def test_a_real_agent_shows_the_numbers_of_its_ranks(make_site: Callable[..., Site]) -> None:
+    site = make_site()
+    site.start()
+    rank = Caller(site.socket)
+    hello = {"hello": "rank", "job": "j1", "attempt": 3, "slot": 0, "rank": 0, "world": 2, "pid": 1, "copy_bytes": 10_000}
+    writer = page.Writer(page.open_page(rank.ask(hello)["progress"]))
+    now = time.monotonic_ns()
+    writer.tell_phase("train", now)
+    writer.end(7, now - 2_000_000_000, now, (2.5, *[float("nan")] * 6))
+    site.witnesses[0].first("step")
+    end = time.monotonic() + 20
+    wanted = ('outrider_job_step{job="j1",node="n1"} 7.0', 'outrider_job_attempt{job="j1",node="n1"} 3.0')
+    while not all(line in (text := _page(site)) for line in wanted):
+        assert time.monotonic() < end, text
+    assert 'outrider_job_ranks{job="j1",node="n1",phase="train"} 1.0' in text
+    assert 'outrider_job_step_seconds{job="j1",node="n1",part="step"} 2.0' in text
+    rank.close()
+
+
+def _page(site: Site) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{site.metrics_port}/metrics", timeout=10) as told:
+        return str(told.read().decode())
