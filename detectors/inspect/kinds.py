@@ -42,6 +42,8 @@ _KERNEL: Final = re.compile(
     r"|^NVRM: |nvidia-nvswitch\d+: SXid",
     re.MULTILINE,
 )
+#: Journal or syslog text of any program: read as a kernel log, in which only the kernel's own lines are believed.
+_JOURNAL: Final = re.compile(r"^(?:\w{3} [ \d]\d [\d:.]+|\d{4}-\d\d-\d\d[T ]\S+) \S+ [\w./@-]{1,64}(?:\[\d+\])?: ", re.MULTILINE)
 _METRICS: Final = re.compile(
     r"^# (?:t=[\d.e+]+|HELP \w+ |TYPE \w+ (?:gauge|counter|histogram|summary|untyped))"
     r"|^[a-zA-Z_:][\w:]*(?:\{[^\n]*\})? -?[\d.eE+]+(?: \d+)?$",
@@ -79,7 +81,9 @@ def guess_kind(source: Source) -> str | None:
         return "kmsg"
     if _TRAIN.search(text):
         return "train_log"
-    return "kmsg" if kernel else "metrics" if metrics else None
+    if kernel or len(_JOURNAL.findall(text)) * 2 >= lines:
+        return "kmsg"
+    return "metrics" if metrics else None
 
 
 #: Control characters that no text has; a log that a crash cut short may hold a run of NUL, so a share decides.

@@ -17,8 +17,8 @@ from outrider.config.policy import Policy
 from outrider.errors import InputError
 from outrider.fleet import Fleet
 
-#: A stop that was told of this near to the record's end may be the record's own.
-CUT_OFF_SECONDS = 5.0
+#: A stop that was told of this near to the record's end may be the record's own: a header's `until` outlasts the last line.
+CUT_OFF_SECONDS = 30.0
 #: Lines kept to show as evidence: (time, kind) -> the first such line. A longer trace keeps the newest.
 LINES_MAX = 200_000
 
@@ -100,8 +100,7 @@ class _Lines:
             if signal.kind not in ("heartbeat", "step", "pause"):
                 if len(self._lines) >= LINES_MAX:
                     self._lines.pop(next(iter(self._lines)))
-                text = signal.text or f"{signal.kind} {signal.value if signal.value is not None else ''} {signal.data}".strip()
-                self._lines.setdefault((signal.t, signal.kind), (number, text))
+                self._lines.setdefault((signal.t, signal.kind), (number, signal.text or _in_words(signal)))
             yield number, signal
 
     def show(self, evidence: tuple[Evidence, ...]) -> list[EvidenceLine]:
@@ -112,6 +111,14 @@ class _Lines:
             if line is not None:
                 found[line[0]] = EvidenceLine(line=line[0], text=line[1], file=self._file)
         return [found[number] for number in sorted(found)]
+
+
+def _in_words(signal: TraceSignal) -> str:
+    """A line of the trace as a person reads it."""
+    named = (signal.node, signal.switch, signal.nic, signal.gpu if signal.gpu is None else f"GPU {signal.gpu}", signal.job)
+    told = [str(one) for one in named if one is not None]
+    told += [] if signal.value is None else [str(signal.value)]
+    return " ".join([f"t={signal.t:g}", signal.kind, *told, *(f"{key}={value}" for key, value in signal.data.items())])
 
 
 def _finding(change: IncidentChange, lines: _Lines) -> Finding:

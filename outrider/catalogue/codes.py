@@ -83,12 +83,18 @@ class CodeBook:
         return self._sxids.get(number) or _unknown(number, "switch", "gpu.nvlink")
 
 
+_UNKNOWN_RULE = (
+    "An unknown code is shown and never taken for a fatal one.",
+    "Only a line that says Fatal is acted upon; Non-fatal and Correctable ones are counted.",
+)
+
+
 def _unknown(number: int, scope: Scope, fault: str) -> Code:
     return Code(
         code=number, name="UNKNOWN", meaning="A code that the catalogue does not know", scope=scope,
         role="severity" if scope == "switch" else "info", fault=fault, decisive=False,
         response="restart" if scope == "switch" else "watch", repair="investigate", action="NOT_STATED",
-        context=("An unknown code is shown and never taken for a fatal one.",), source=UNKNOWN_SOURCE,
+        context=(_UNKNOWN_RULE[scope == "switch"],), source=UNKNOWN_SOURCE,
     )  # fmt: skip
 
 

@@ -51,6 +51,8 @@ class HangRule:
         #: Jobs that stand still: name -> in words; and the fault they are accused of.
         self.accused: dict[str, str] = {}
         self._faults: dict[str, str] = {}
+        #: The odd card of a job that stands: while it stands, older readings hold.
+        self._odd: dict[str, tuple[dict[str, Any], str]] = {}
         self._records: dict[str, dict[int, tuple[float, dict[str, dict[str, Any]]]]] = {}
         self._timeouts: dict[str, list[Evidence]] = {}
         self._due: float = 0.0
@@ -64,7 +66,7 @@ class HangRule:
 
     def new_attempt(self, state: JobState) -> None:
         """The job starts anew: what its ranks said before is void."""
-        for table in (self.accused, self._faults, self._records, self._timeouts):
+        for table in (self.accused, self._faults, self._odd, self._records, self._timeouts):
             table.pop(state.name, None)
         self._due = 0.0
 
@@ -180,8 +182,9 @@ class HangRule:
             subject, culprit = self._place(state, head, subject)
         else:
             stalled = self._in_data(state)
-            odd = self._odd_one(state.node_ranks, now)
+            odd = self._odd_one(state.node_ranks, now) or self._odd.get(state.name)
             if odd is not None and odd[0].get("job") == state.name:
+                self._odd[state.name] = odd
                 subject, culprit, code = odd[0], "gpu", "odd_one"
                 pieces.append(_evidence(now, "gpu_state", subject, odd[1]))
                 text += f"; rank {subject['rank']} is {odd[1]}"
@@ -252,6 +255,7 @@ class HangRule:
     def _release(self, state: JobState, now: float, reason: str) -> None:
         self.accused.pop(state.name)
         fault = self._faults.pop(state.name)
+        self._odd.pop(state.name, None)
         self._timeouts.pop(state.name, None)
         self._records.pop(state.name, None)
         self.docket.clear_subject(fault, {"job": state.name}, now, reason, str(state.attempt))

@@ -107,7 +107,8 @@ def _suspects(
     if own and _few(own, story, context):
         return own, "its own watchdog says that it is stuck"
     slow = sorted({one.record.rank for one in episode.of("loader_stall") if one.record.rank is not None})
-    if slow and len(slow) <= 2:
+    waiting = {one.record.rank for one in waits}
+    if slow and (len(slow) <= 2 or (waiting and not waiting & set(slow))):
         return slow, "its own lines say that it waits for data"
     absent = _absent(waits, context)
     return absent, "it alone printed no time-out"
@@ -211,11 +212,13 @@ def _blame(suspects: list[int], how: str, evidence: list[EvidenceLine], own: lis
     nodes = {context.ranks[rank][0] for rank in suspects if rank in context.ranks}
     subject = context.rank_subject(suspects[0]) if len(suspects) == 1 else {"job": context.job_name, "rank": suspects[0]}
     if len(suspects) > 1 and len(nodes) == 1:
-        subject["node"] = nodes.pop()
+        subject["node"] = next(iter(nodes))
     who = f"Rank {suspects[0]}" if len(suspects) == 1 else f"Ranks {', '.join(map(str, suspects[:8]))}"
     lines = own[:6] + evidence
     if (reason := _reason(own)) is not None:
         fault, culprit, repair, why = reason
+        if culprit == "data" and len(nodes) > 1:  # loaders of several machines: what they share is the storage
+            culprit, repair = "storage", "fix_storage"
         return finding(
             fault,
             subject,
