@@ -1,13 +1,13 @@
 """What each dashboard costs Prometheus at 500,000 series: every query of every panel, timed over HTTP.
 
 A real Prometheus scrapes a page for each of NODES nodes from one process and runs the shipped recording rules; then each query is
-asked three times and the median counts. Range queries have 360 points (three hours at 30 s) squeezed into the minutes there are, so
+asked five times and the best counts. Range queries have 360 points (three hours at 30 s) squeezed into the minutes there are, so
 they read as many samples as over three hours. Arguments: nodes (default 1,500), seconds to scrape before asking (default 150).
 """
 
 import asyncio
+import contextlib
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -69,14 +69,15 @@ def serve() -> None:
     text = page()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            while (await reader.readline()).strip():
-                pass
-            body = text.replace(b"NODE", line.split()[1][1:])
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-            )
-            await writer.drain()
+        with contextlib.suppress(ConnectionError):  # Prometheus ends
+            while line := await reader.readline():
+                while (await reader.readline()).strip():
+                    pass
+                body = text.replace(b"NODE", line.split()[1][1:])
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+                )
+                await writer.drain()
         writer.close()
 
     async def main() -> None:
@@ -95,8 +96,8 @@ def ask(path: str, **query: str) -> tuple[dict, float]:
 
 
 def timed(path: str, **query: str) -> float:
-    """The median of three."""
-    return statistics.median(ask(path, **query)[1] for _ in range(3))
+    """The best of five: what it costs, not how long it waits for a busy machine."""
+    return min(ask(path, **query)[1] for _ in range(5))
 
 
 def configure(folder: Path, nodes: int) -> None:
@@ -137,9 +138,7 @@ def report(nodes: int) -> None:
     for words, group in (("at each evaluation", RECORDING), (f"each {SLOW_INTERVAL}", SLOW_RECORDING)):
         taken = {name: timed("/api/v1/query", query=expr) for name, expr in group}
         worst = max(taken, key=lambda name: taken[name])
-        print(
-            f"{len(group)} recording rules {words}: {sum(taken.values()):.2f} s; slowest {taken[worst] * 1e3:.0f} ms: {worst}"
-        )
+        print(f"{len(group)} recording rules {words}: {sum(taken.values()):.2f} s; slowest {taken[worst] * 1e3:.0f} ms: {worst}")
     for name, board in dashboards().items():
         total, count, seconds, what = measure(name, board)
         print(f"{name:28} {count:3} queries {total:6.2f} s in all; slowest {seconds * 1e3:5.0f} ms: {what[:110]}")

@@ -115,7 +115,7 @@ def screen(
     if jobs:
         parts.append(_jobs(jobs, course, job_room))
     if told["open"]:
-        parts.append(_incidents(told["open"], max(2, (room - job_room) // 2)))
+        parts.append(_incidents(told["open"], max(2, (room - job_room) // 2), whole=height is None))
     else:
         parts.append(Text("no open incident", style="green"))
     return Group(*parts)
@@ -167,7 +167,8 @@ def _jobs(jobs: list[dict[str, Any]], course: Course, room: int) -> "Table":
     return table
 
 
-def _incidents(found: list[dict[str, Any]], room: int) -> "Table":
+def _incidents(found: list[dict[str, Any]], room: int, *, whole: bool) -> "Table":
+    """The worst of them; where room is counted, each explanation has one line."""
     from rich.box import SIMPLE
     from rich.table import Table
     from rich.text import Text
@@ -175,12 +176,13 @@ def _incidents(found: list[dict[str, Any]], room: int) -> "Table":
     table = Table("incident", "since (UTC)", "state", "what", box=SIMPLE)
     for column in table.columns[:3]:
         column.no_wrap = True
+    table.columns[3].no_wrap, table.columns[3].overflow = not whole, "ellipsis"
     worst = sorted(found, key=lambda one: (one.get("state") == "suspected", _ORDER.get(str(one.get("response")), 9)))
     for one in worst[:room]:
         state = str(one.get("state", "unknown"))
         subject = " ".join(f"{key} {value}" for key, value in one.get("subject", {}).items())
         what = Text(plain(f"{one.get('fault', '')} {subject} -> {one.get('response', '')}"), style="bold")
-        what.append(plain(f"\n{one.get('explanation', '')}")[1:], style="not bold")
+        what.append(f"\n{plain(one.get('explanation', ''))}", style="not bold")
         since = Text(plain(str(one.get("opened", ""))[5:19].replace("T", " ")))
         table.add_row(Text(plain(str(one.get("incident", ""))[:8])), since, Text(plain(state), style=_STYLES.get(state, "")), what)
     if len(found) > room:

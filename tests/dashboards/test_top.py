@@ -53,8 +53,15 @@ def test_the_worst_stands_first_and_suspicions_last() -> None:
     assert text.index("cccc") < text.index("bbbb") < text.index("aaaa")
 
 
+def test_the_explanation_stands_on_a_line_of_its_own() -> None:
+    head, story = (
+        line for line in shown(status(open=[incident("abcd")]), []).splitlines() if "node.lost" in line or "story" in line
+    )
+    assert "-> restart" in head and "story of abcd" in story
+
+
 def test_what_does_not_fit_is_counted() -> None:
-    told = status(open=[incident(f"i{number}") for number in range(100)])
+    told = status(open=[incident(f"i{number}", explanation="words " * 100) for number in range(100)])
     text = shown(told, [job(1, f"j{number}") for number in range(50)], height=30)
     assert len(text.splitlines()) <= 30
     assert "more: outrider incidents" in text
