@@ -71,6 +71,10 @@ SLOW_RECORDING: Final[tuple[tuple[str, str], ...]] = (
     ("mount:outrider_storage_probe_failed:count", "count by (site, mount) (outrider_storage_probe_ok == 0)"),
     ("collector:outrider_collector_age_seconds:max", "max by (site, collector) (outrider_collector_age_seconds)"),
     ("node:outrider_gpus_missing:sum", "sum by (site, rack, node) (outrider_gpus_expected - outrider_gpus)"),
+    ("site:outrider_gpus_missing:sum", "sum by (site) (node:outrider_gpus_missing:sum)"),
+    # Only what happened: a node without such events has no series.
+    ("node_event:outrider_kernel_events:increase5m",
+     "sum by (site, node, event) (increase(outrider_kernel_events_total[5m])) > 0"),
     ("node:outrider_gpu_xid_errors:increase1h", "sum by (site, node, xid) (increase(outrider_gpu_xid_errors_total[1h]))"),
     ("node:outrider_gpu_ecc_uncorrected:increase1h", f"sum by (site, node) (increase({_UNCORRECTED}[1h]))"),
     ("node:outrider_gpu_nvlink_errors:increase1h", "sum by (site, node) (increase(outrider_gpu_nvlink_errors_total[1h]))"),

@@ -58,10 +58,10 @@ def job(*, several: bool = True) -> Any:
     return choice("job", "Job", query, several=several, everything=several)
 
 
-def node(*, several: bool = True) -> Any:
-    """Which nodes, of the chosen clusters."""
+def node(*, several: bool = True, everything: bool = True) -> Any:
+    """Which nodes, of the chosen clusters. Args: everything: all at once is a choice; not where raw series are read over time."""
     query = 'label_values(outrider_agent_lag_seconds{site=~"$cluster"}, node)'
-    return choice("node", "Node", query, several=several, everything=several)
+    return choice("node", "Node", query, several=several, everything=several and everything)
 
 
 def render(board: Board, *, since: str = "now-3h", refresh: str = "30s") -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _now(made: Board) -> None:
         number(
             "GPUs missing",
             "GPUs that nodes should have and the driver does not show.",
-            f"sum(node:outrider_gpus_missing:sum{{{SITE}}})",
+            f"sum(site:outrider_gpus_missing:sum{{{SITE}}})",
             steps=ZERO_IS_WELL,
         ),
         3,

@@ -117,7 +117,7 @@ def _evidence(made: Board) -> None:
             "Kernel events",
             "What kernel logs of the chosen nodes told: panics, hung tasks, memory errors.",
             Query(
-                expr=f'sum by (node, event) (increase(outrider_kernel_events_total{{{SITE},node=~"$node"}}[$__rate_interval])) > 0',
+                expr=f'sum by (node, event) (node_event:outrider_kernel_events:increase5m{{{SITE},node=~"$node"}})',
                 legend="{{node}} {{event}}",
             ),
             points=True,

@@ -15,7 +15,12 @@ def board() -> Board:
         uid="outrider-network",
         title="Outrider / Network",
         description="Ports that are up, errors, retries, congestion and pauses, flaps; by leaf switch, then by node and port.",
-        variables=(store(), cluster(), choice("switch", "Leaf", f"label_values(switch:up:count{{{SITE}}}, switch)"), node()),
+        variables=(
+            store(),
+            cluster(),
+            choice("switch", "Leaf", f"label_values(switch:up:count{{{SITE}}}, switch)"),
+            node(everything=False),
+        ),
     )
     _leaves(made)
     _ports(made)
