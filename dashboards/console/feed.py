@@ -46,6 +46,7 @@ class Feed:
         self._pages, self._watchers_max = pages, watchers_max
         self._watchers: set[asyncio.Queue[dict[str, Any] | None]] = set()
         self._task: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
         self._incidents: dict[str, dict[str, Any]] = {}
         self._open: dict[str, dict[str, Any]] = {}
         self._letters = ""
@@ -61,12 +62,13 @@ class Feed:
         Raises:
             LedgerError: the first look failed.
         """
-        if self._task is None or self._task.done():
-            self._incidents, self._open = {}, {}
-            await self._look()
-            self._task = asyncio.create_task(self._run())
-        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(QUEUE_MAX)
-        self._watchers.add(queue)
+        async with self._starting:  # pages that come together start one look, not one each
+            if self._task is None or self._task.done():
+                self._incidents, self._open = {}, {}
+                await self._look()
+                self._task = asyncio.create_task(self._run())
+            queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue(QUEUE_MAX)
+            self._watchers.add(queue)
         try:
             yield {"states": self._letters, "incidents": list(self._incidents.values()), "status": self._status}
             while (message := await queue.get()) is not None:

@@ -112,9 +112,10 @@ def test_telephone_shows_all_in_one_column(operator: Person) -> None:
 
 def test_operator_approves_acknowledges_dismisses_and_holds_back(operator: Person, stage: Stage) -> None:
     operator.go(f"#/incident/{ONE}").sees("What happens next")
-    for button, kind in (("approve", "approve"), ("ack", "ack"), ("false-alarm", "false_alarm"), ("maintenance", "maintenance")):
-        operator.press(button, f"because {kind}")
-        operator.sees("sent: ")
+    words = {"Approve": "approve", "Acknowledge": "ack", "False alarm": "false_alarm", "Maintenance": "maintenance"}
+    for title, kind in words.items():
+        operator.press(kind.replace("_", "-"), f"because {kind}")
+        operator.sees(f"sent: {title}")
         (control,) = [one for one in stage.controls() if one.kind == kind]
         assert control.key == ("n00001" if kind == "maintenance" else ONE)
         assert (control.body["who"], control.body["reason"]) == ("ada", f"because {kind}")
@@ -173,7 +174,7 @@ def test_a_witness_that_dies_is_said_and_another_answers(operator: Person, stage
     operator.sees("6 found")
     operator.go(f"#/incident/{ONE}").sees("What happens next")
     operator.press("ack", "from the other side")
-    operator.sees("sent: ")
+    operator.sees("sent: Acknowledge")
     assert [one.key for one in stage.controls() if one.kind == "ack"] == [ONE]
     stage.stop_witness(1)
     assert operator.sees("The witness does not answer.")

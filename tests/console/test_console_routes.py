@@ -1,5 +1,6 @@
 """What the page asks for: roles, caching, the stream of changes, other witnesses' pages, bad names."""
 
+import asyncio
 import http.client
 import json
 import re
@@ -109,6 +110,17 @@ def test_an_open_incident_stays_however_many_newer_ones_there_are(stage: Stage, 
     stage.put(picture(1, state="resolved"))
     letter, known = stage.do(look())
     assert letter == "h" and len(known) == 3
+
+
+def test_pages_that_open_together_cause_one_look_each_second_not_one_each(stage: Stage) -> None:
+    feed = Feed(stage.pages[0], 9)
+
+    async def open_all() -> int:
+        watching = [feed.watch() for _ in range(8)]
+        await asyncio.gather(*(anext(one) for one in watching))
+        return sum(task.get_coro().__name__ == "_run" for task in asyncio.all_tasks())  # type: ignore[union-attr]
+
+    assert stage.do(open_all()) == 1
 
 
 def test_page_that_reads_too_slowly_is_let_go(stage: Stage) -> None:

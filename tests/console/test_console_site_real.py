@@ -123,7 +123,7 @@ def test_a_person_approves_and_the_real_leader_acts_though_a_witness_is_killed(c
     person.sees("answers in its place", 30)
     person.press("approve", "go on")
     person.sees("by ada", 30)  # the leader's own line in the course of events
-    person.sees("Under way:", 30)
+    person.sees("action · restart", 30)
     person.picture("real-approved")
     person.go("#/audit").sees("go on")
     person.picture("real-audit")

@@ -51,7 +51,7 @@ export function IncidentsPage() {
       <label>${t("Search")} <input id="search" type="search" value=${words} onInput=${(event) => (setWords(event.target.value), setShown(PAGE))} /></label>
       <span class="soft" role="status">${t("{n} found", { n: found.length })}</span>
     </div>
-    ${found.length ? html`<ul class="lines" data-keys="list">${found.slice(0, shown).map((picture) => html`<${Line} key=${picture.incident} picture=${picture} />`)}</ul>`
+    ${found.length ? html`<ul class="lines">${found.slice(0, shown).map((picture) => html`<${Line} key=${picture.incident} picture=${picture} />`)}</ul>`
       : html`<p class=${filter === "open" && !asked ? "good" : "soft"}>${filter === "open" && !asked ? t("no open incident") : t("nothing")}</p>`}
     <p class="tools">${found.length > shown ? html`<button onClick=${() => setShown(shown + PAGE)}>${t("show {n} more", { n: Math.min(PAGE, found.length - shown) })}</button>` : null}
       <button class="quiet" onClick=${more}>${t("load older ones")}</button> <span class="soft" role="status">${older}</span></p>`;
