@@ -1,8 +1,43 @@
 """Fleet: is the cluster well, where not, and who does not report."""
 
+from typing import Final
+
 from dashboards.grafana.boards.parts import TO_NETWORK, WHOLE_IS_WELL, open_incidents, top_nodes
-from dashboards.grafana.kit import AMBER, GREEN, RED, SITE, ZERO_IS_WELL, Board, Column, Query, bars, grid, lines, number
+from dashboards.grafana.kit import AMBER, GREEN, RED, SITE, ZERO_IS_WELL, Board, Column, Query, Steps, bars, grid, lines, number
 from dashboards.grafana.scope import cluster, store
+
+#: Title, what it says, expression, colours.
+_NUMBERS: Final[tuple[tuple[str, str, str, Steps], ...]] = (
+    ("Nodes healthy", "Nodes with no incident and no doubt.", f'sum(max by (site) (outrider_nodes{{{SITE},state="healthy"}}))',
+     ((None, GREEN),)),
+    ("Nodes suspect", "Doubted by at least one witness, not confirmed.",
+     f'sum(max by (site) (outrider_nodes{{{SITE},state="suspect"}}))', ((None, GREEN), (1, AMBER))),
+    ("Nodes lost", "With a confirmed incident.", f'sum(max by (site) (outrider_nodes{{{SITE},state="lost"}}))', ZERO_IS_WELL),
+    ("Spares free", "Spare nodes that no incident has claimed; none means that the next loss waits for a repair.",
+     f"sum(max by (site) (outrider_spares_free{{{SITE}}}))", ((None, RED), (1, GREEN))),
+    ("Open incidents", "Confirmed and not yet over.",
+     f"sum(fault:outrider_incident_open:sum{{{SITE}}}) or vector(0)", ZERO_IS_WELL),
+    ("Brake", "1 while a brake holds every action back (mass failure, blind, paused by a person).",
+     f"max(outrider_brake{{{SITE}}})", ZERO_IS_WELL),
+    ("GPUs missing", "GPUs that nodes should have and the driver does not show.",
+     f"sum(site:outrider_gpus_missing:sum{{{SITE}}})", ZERO_IS_WELL),
+)  # fmt: skip
+#: Reasons of a low clock that are faults; a software power limit is none.
+_HEAT: Final = 'reason=~".*(thermal|brake|hw_slowdown).*"'
+#: Title, what it says, expression, heading of the value.
+_OFFENDERS: Final[tuple[tuple[str, str, str, str], ...]] = (
+    ("Nodes by open incidents", "Nodes with the most open incidents.", f"node:outrider_incident_open:sum{{{SITE}}}", "incidents"),
+    ("XIDs in an hour", "Nodes whose driver reported the most errors in an hour.",
+     f"sum by (node) (node:outrider_gpu_xid_errors:increase1h{{{SITE}}})", "XIDs"),
+    ("Uncorrected ECC in an hour", "Nodes with uncorrected memory errors in an hour.",
+     f"node:outrider_gpu_ecc_uncorrected:increase1h{{{SITE}}}", "errors"),
+    ("Carrier changes in an hour", "Nodes whose ports went down or up the most.",
+     f"node:outrider_port_carrier_changes:increase1h{{{SITE}}}", "changes"),
+    ("NVLink errors in an hour", "Nodes with the most errors of links between GPUs in an hour.",
+     f"node:outrider_gpu_nvlink_errors:increase1h{{{SITE}}}", "errors"),
+    ("Throttled GPUs", "Nodes by GPUs whose clock heat or a power brake holds back; a software power limit is no fault.",
+     f"sum by (node) (node:outrider_gpu_throttled:sum{{{SITE},{_HEAT}}})", "GPUs"),
+)  # fmt: skip
 
 
 def board() -> Board:
@@ -21,101 +56,14 @@ def board() -> Board:
 
 def _now(made: Board) -> None:
     made.row("Now")
-    nodes = f"max by (site, state) (outrider_nodes{{{SITE}}})"
-    made.add(
-        number(
-            "Nodes healthy",
-            "Nodes with no incident and no doubt.",
-            f'sum(max by (site) (outrider_nodes{{{SITE},state="healthy"}}))',
-            steps=((None, GREEN),),
-        ),
-        3,
-        4,
-    )
-    made.add(
-        number(
-            "Nodes suspect",
-            "Doubted by at least one witness, not confirmed.",
-            f'sum(max by (site) (outrider_nodes{{{SITE},state="suspect"}}))',
-            steps=((None, GREEN), (1, AMBER)),
-        ),
-        3,
-        4,
-    )
-    made.add(
-        number(
-            "Nodes lost",
-            "With a confirmed incident.",
-            f'sum(max by (site) (outrider_nodes{{{SITE},state="lost"}}))',
-            steps=ZERO_IS_WELL,
-        ),
-        3,
-        4,
-    )
-    made.add(
-        number(
-            "Spares free",
-            "Spare nodes that no incident has claimed; none means that the next loss waits for a repair.",
-            f"sum(max by (site) (outrider_spares_free{{{SITE}}}))",
-            steps=((None, RED), (1, GREEN)),
-        ),
-        3,
-        4,
-    )
-    made.add(
-        number(
-            "Open incidents",
-            "Confirmed and not yet over.",
-            f"sum(fault:outrider_incident_open:sum{{{SITE}}}) or vector(0)",
-            steps=ZERO_IS_WELL,
-        ),
-        3,
-        4,
-    )
-    made.add(
-        number(
-            "Brake",
-            "1 while a brake holds every action back (mass failure, blind, paused by a person).",
-            f"max(outrider_brake{{{SITE}}})",
-            steps=ZERO_IS_WELL,
-            graph=False,
-        ),
-        3,
-        4,
-    )
-    made.add(
-        number(
-            "GPUs missing",
-            "GPUs that nodes should have and the driver does not show.",
-            f"sum(site:outrider_gpus_missing:sum{{{SITE}}})",
-            steps=ZERO_IS_WELL,
-        ),
-        3,
-        4,
-    )
-    made.add(
-        number(
-            "Nodes that report",
-            "Share of agents that answer Prometheus.",
-            f"sum(rack:up:sum{{{SITE}}}) / sum(rack:up:count{{{SITE}}})",
-            unit="percentunit",
-            steps=WHOLE_IS_WELL,
-            decimals=2,
-        ),
-        3,
-        4,
-    )
+    for title, about, expr, steps in _NUMBERS:
+        made.add(number(title, about, expr, steps=steps), 3, 4)
+    report = f"sum(rack:up:sum{{{SITE}}}) / sum(rack:up:count{{{SITE}}})"
+    made.add(number("Nodes that report", "Share of agents that answer.", report, unit="percentunit", steps=WHOLE_IS_WELL), 3, 4)
     made.add(open_incidents("Open incidents", ""), 14, 9)
-    made.add(
-        lines(
-            "Nodes by state",
-            "As the leader of the witnesses sees them.",
-            Query(expr=f"sum by (state) ({nodes})", legend="{{state}}"),
-            stacked=True,
-        ),
-        10,
-        9,
-    )
+    nodes = f"sum by (state) (max by (site, state) (outrider_nodes{{{SITE}}}))"
+    seen = "As the leader of the witnesses sees them."
+    made.add(lines("Nodes by state", seen, Query(expr=nodes, legend="{{state}}"), stacked=True), 10, 9)
 
 
 def _places(made: Board) -> None:
@@ -165,75 +113,11 @@ def _places(made: Board) -> None:
 
 def _offenders(made: Board) -> None:
     made.row("Top offenders")
-    made.add(
-        top_nodes(
-            "Open incidents", "Nodes with the most open incidents.", f"node:outrider_incident_open:sum{{{SITE}}}", "incidents"
-        ),
-        6,
-        8,
-    )
-    made.add(
-        top_nodes(
-            "XIDs in an hour",
-            "Nodes whose driver reported the most errors in an hour.",
-            f"sum by (node) (node:outrider_gpu_xid_errors:increase1h{{{SITE}}})",
-            "XIDs",
-        ),
-        6,
-        8,
-    )
-    made.add(
-        top_nodes(
-            "Uncorrected ECC in an hour",
-            "Nodes with uncorrected memory errors in an hour.",
-            f"node:outrider_gpu_ecc_uncorrected:increase1h{{{SITE}}}",
-            "errors",
-        ),
-        6,
-        8,
-    )
-    made.add(
-        top_nodes(
-            "Carrier changes in an hour",
-            "Nodes whose ports went down or up the most.",
-            f"node:outrider_port_carrier_changes:increase1h{{{SITE}}}",
-            "changes",
-        ),
-        6,
-        8,
-    )
-    made.add(
-        top_nodes(
-            "NVLink errors in an hour",
-            "Nodes with the most errors of links between GPUs in an hour.",
-            f"node:outrider_gpu_nvlink_errors:increase1h{{{SITE}}}",
-            "errors",
-        ),
-        8,
-        8,
-    )
-    made.add(
-        top_nodes(
-            "Hottest GPUs",
-            "Nodes by their hottest GPU.",
-            f"node:outrider_gpu_temperature_celsius:max{{{SITE}}}",
-            "hottest",
-            "celsius",
-            ((None, GREEN), (80, AMBER), (87, RED)),
-        ),
-        8,
-        8,
-    )
-    made.add(
-        top_nodes(
-            "Throttled GPUs",
-            "Nodes by GPUs whose clock heat or a power brake holds back; a software power limit is no fault.",
-            f'sum by (node) (node:outrider_gpu_throttled:sum{{{SITE},reason=~".*(thermal|brake|hw_slowdown).*"}})',
-            "GPUs",
-        ),
-        8,
-        8,
-    )
+    for title, about, expr, heading in _OFFENDERS:
+        made.add(top_nodes(title, about, expr, heading), 8, 8)
+    hottest = f"node:outrider_gpu_temperature_celsius:max{{{SITE}}}"
+    heat: Steps = ((None, GREEN), (80, AMBER), (87, RED))
+    made.add(top_nodes("Hottest GPUs", "Nodes by their hottest GPU.", hottest, "hottest", "celsius", heat), 8, 8)
     made.add(
         lines(
             "Incidents in a day",
@@ -251,7 +135,7 @@ def _offenders(made: Board) -> None:
             unit="percentunit",
             maximum=1,
         ),
-        8,
+        12,
         8,
     )
     made.add(
@@ -261,7 +145,7 @@ def _offenders(made: Board) -> None:
             Query(expr=f"site:outrider_gpu_power_watts:sum{{{SITE}}}", legend="{{site}}"),
             unit="watt",
         ),
-        8,
+        12,
         8,
     )
 

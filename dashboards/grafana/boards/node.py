@@ -65,75 +65,23 @@ def _now(made: Board) -> None:
 
 def _errors(made: Board) -> None:
     made.row("GPU errors")
-    made.add(
-        lines(
-            "XID errors",
-            "Messages of the driver by code; `outrider explain xid N` says what each means.",
-            Query(
-                expr=f"sum by (node, pci, xid) (increase(outrider_gpu_xid_errors_total{{{_NODE}}}[$__rate_interval]))",
-                legend="{{pci}} xid {{xid}}",
-            ),
-            points=True,
-        ),
-        8,
-        8,
-    )
-    made.add(
-        lines(
-            "ECC errors",
-            "Since the driver was loaded. Corrected ones are counted; one uncorrected is a fault.",
-            Query(
-                expr=f"sum by (gpu, kind, where) (outrider_gpu_ecc_errors_total{{{_NODE}}})",
-                legend="gpu {{gpu}} {{kind}} {{where}}",
-            ),
-        ),
-        8,
-        8,
-    )
-    made.add(
-        lines(
-            "Remapped rows",
-            "Rows replaced by spare ones; pending needs a reset, failed a new card.",
-            Query(expr=f"sum by (gpu, kind) (outrider_gpu_remapped_rows{{{_NODE}}})", legend="gpu {{gpu}} {{kind}}"),
-        ),
-        8,
-        8,
-    )
-    made.add(
-        lines(
-            "NVLink errors",
-            "Replays are recovered; recoveries and CRC errors that grow are a bad link.",
-            Query(
-                expr=f"sum by (gpu, kind) (increase(outrider_gpu_nvlink_errors_total{{{_NODE}}}[$__rate_interval]))",
-                legend="gpu {{gpu}} {{kind}}",
-            ),
-        ),
-        8,
-        8,
-    )
-    made.add(
-        lines(
-            "PCIe replays",
-            "Packets sent again; a steady growth is a bad slot, riser or card.",
-            Query(
-                expr=f"sum by (gpu) (increase(outrider_gpu_pcie_replays_total{{{_NODE}}}[$__rate_interval]))", legend="gpu {{gpu}}"
-            ),
-        ),
-        8,
-        8,
-    )
-    made.add(
-        lines(
-            "PCIe lanes missing",
-            "Lanes possible less lanes in use; an idle GPU may run at a lower generation, never at fewer lanes.",
-            Query(
-                expr=f"max by (gpu) (outrider_gpu_pcie_width_max{{{_NODE}}} - outrider_gpu_pcie_width{{{_NODE}}})",
-                legend="gpu {{gpu}}",
-            ),
-        ),
-        8,
-        8,
-    )
+    grown, lanes = "[$__rate_interval]", "outrider_gpu_pcie_width"
+    rows = (
+        ("XID errors", "Messages of the driver by code; `outrider explain xid N` says what each means.",
+         f"sum by (pci, xid) (increase(outrider_gpu_xid_errors_total{{{_NODE}}}{grown}))", "{{pci}} xid {{xid}}"),
+        ("ECC errors", "Since the driver was loaded. Corrected ones are counted; one uncorrected is a fault.",
+         f"sum by (gpu, kind, where) (outrider_gpu_ecc_errors_total{{{_NODE}}})", "gpu {{gpu}} {{kind}} {{where}}"),
+        ("Remapped rows", "Rows replaced by spare ones; pending needs a reset, failed a new card.",
+         f"sum by (gpu, kind) (outrider_gpu_remapped_rows{{{_NODE}}})", "gpu {{gpu}} {{kind}}"),
+        ("NVLink errors", "Replays are recovered; recoveries and CRC errors that grow are a bad link.",
+         f"sum by (gpu, kind) (increase(outrider_gpu_nvlink_errors_total{{{_NODE}}}{grown}))", "gpu {{gpu}} {{kind}}"),
+        ("PCIe replays", "Packets sent again; a steady growth is a bad slot, riser or card.",
+         f"sum by (gpu) (increase(outrider_gpu_pcie_replays_total{{{_NODE}}}{grown}))", "gpu {{gpu}}"),
+        ("PCIe lanes missing", "Lanes possible less lanes in use; an idle GPU may run at a lower generation, never at fewer lanes.",
+         f"max by (gpu) ({lanes}_max{{{_NODE}}} - {lanes}{{{_NODE}}})", "gpu {{gpu}}"),
+    )  # fmt: skip
+    for title, about, expr, legend in rows:
+        made.add(lines(title, about, Query(expr=expr, legend=legend)), 8, 8)
 
 
 def _clocks(made: Board) -> None:
