@@ -211,3 +211,21 @@ def test_drops_and_retrainings_of_one_port_are_one_incident(tmp_path: Path) -> N
             for t in (0, 600, 1200) for node, name, value in [("", None, 0), *((node, name, value) for node in ("p0", "p1", "p2") for name, value in (("link_downed_total", t // 60), ("link_error_recovery_total", t // 50)))]]  # fmt: skip
     _, found = ask(tmp_path, "metrics", page, {"instances": {f"p{i}:9100": f"p{i}" for i in range(3)}})
     assert [(one["subject"]["node"], one["subject"]["nic"], one["response"]) for one in found] == [("p1", "mlx5_2", "page")]
+
+
+def test_a_job_that_begins_anew_beside_its_snapshots_has_lost_its_state(tmp_path: Path) -> None:
+    saved = {"t": 100.0, "kind": "snapshot", "job": "j1", "value": 24, "data": {"state": "committed"}}
+    again = [{**line, "t": line["t"] + 140} for line in told_steps([11.2 - k / 100 for k in range(20)])]
+    phases = [
+        {"t": t, "kind": "phase", "job": "j1", "value": name} for t, name in ((104.0, "end"), (120.0, "init"), (138.0, "train"))
+    ]
+    trace = [fleet(until=230, steps=False), *told_steps([2.5 - k / 1000 for k in range(24)]), saved, *phases, *again]
+    _, found = ask(tmp_path, "trace", trace)
+    assert [(one["fault"], one["response"]) for one in found] == [("job.resume_mismatch", "page")]
+    assert "begins anew" in found[0]["explanation"]
+
+
+def test_a_pods_name_does_not_hide_the_node_that_the_site_knows(tmp_path: Path) -> None:
+    text = ["[pod/train-worker-3/pytorch] [rank27]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"]
+    _, [one] = ask(tmp_path, "train_log", text, {"job": "j1", "ranks": {"27": ["gn-062", 3]}})
+    assert (one["culprit"], one["subject"]["node"], one["subject"]["rank"]) == ("gpu", "gn-062", 27)

@@ -37,6 +37,7 @@ class _History:
     losses: deque[float] = field(default_factory=lambda: deque(maxlen=40))
     rate: float | None = None
     restored: int | None = None
+    last: int = -1
     before: tuple[list[float], float | None] | None = None
     after: list[float] = field(default_factory=list)
     failed: int = 0
@@ -85,16 +86,26 @@ class ResumeRule:
             if loss is None and rate is None:
                 return
             history = self._histories[state.name] = _History()
-        if history.before is not None and isinstance(signal.value, int | float):
-            self._compare(state, history, int(signal.value), loss, rate, now)
+        if isinstance(signal.value, int | float):
+            self._afresh(state, history, int(signal.value), now)
+            if history.before is not None:
+                self._compare(state, history, int(signal.value), loss, rate, now)
         if isinstance(loss, int | float) and math.isfinite(loss):
             history.losses.append(loss)
         if isinstance(rate, int | float):
             history.rate = rate
 
+    def _afresh(self, state: JobState, history: _History, step: int, now: float) -> None:
+        """A job with snapshots that steps from nought again, and says nothing of a restore, has lost its state."""
+        newest = max(history.committed, default=-1)
+        if step <= 1 and newest > 1 and history.last > newest // 2:
+            text = f"the job begins anew at step {step}, and nothing was restored; step {newest} had been committed"
+            self._accuse(state, "job.resume_mismatch", now, text, "afresh")
+        history.last = step
+
     def _restored(self, state: JobState, history: _History, step: int, signal: Signal, now: float) -> None:
         saved = history.committed.get(step)
-        history.restored, history.after = step, []
+        history.restored, history.after, history.last = step, [], step
         history.before = (list(history.losses), history.rate)
         newer = max(history.committed, default=-1)
         if 0 <= step < newer:

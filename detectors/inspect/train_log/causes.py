@@ -186,7 +186,8 @@ def place(one: Told, episode: Episode, story: Story, context: Context) -> dict[s
     if rank is None and len(tasks := one.data.get("tasks") or []) == 1:
         rank = tasks[0] if not context.ranks or tasks[0] in context.ranks else None
     known = context.rank_subject(rank) if rank is not None else {"job": context.job_name}
-    return {"node": node, "gpu": gpu} | known | ({"node": record.node} if record.node else {})
+    named = record.node if record.node in context.nodes or "node" not in known else None  # a pod's name is no node's
+    return {"node": node, "gpu": gpu} | known | ({"node": named} if named else {})
 
 
 def _memory(one: Told, subject: dict[str, Any], evidence: Any, cascade: str) -> Finding:
