@@ -1,6 +1,7 @@
 """The command `outrider inspect`: opens the files, guesses their kinds, asks the judges, prints the findings."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,7 +86,7 @@ def _open_all(files: tuple[Path, ...]) -> list[tuple[Source, bool]]:
         if str(path) == "-":
             named.append((None, True))
         elif path.is_dir():
-            inside = sorted(one for one in path.rglob("*") if one.is_file() and not one.name.startswith("."))
+            inside = sorted(one for one in path.rglob("*") if os.path.isfile(one) and not one.name.startswith("."))
             if not inside:
                 raise InputError("the folder is empty", file=str(path))
             named += [(one, False) for one in inside]

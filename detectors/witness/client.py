@@ -29,7 +29,9 @@ class Client:
         """Raises InputError when the configuration names no witness."""
         self._members = config.get(WitnessSection).members
         if not self._members:
-            raise InputError("names no witness", file=str(config.path or "the configuration"), key="witness.members")
+            if config.path is None:
+                raise InputError("no outrider.toml here: name one with --config, or let `outrider up` write one for this machine")
+            raise InputError("names no witness", file=str(config.path), key="witness.members")
         self._security = config.get(SecuritySection)
 
     def get(self, path: str, **query: Any) -> Any:

@@ -5,6 +5,7 @@ Everything that comes in is bounded; bad input is answered 4xx with one line of 
 """
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.metadata import entry_points
@@ -132,7 +133,8 @@ async def serve(app: web.Application, address: str, port: int) -> web.AppRunner:
         await web.TCPSite(runner, address, port).start()
     except OSError as error:
         await runner.cleanup()
-        raise OutriderError(f"cannot listen on {address}:{port}: {error.strerror or error}") from None
+        said = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)  # without asyncio's own long words
+        raise OutriderError(f"cannot listen on {address}:{port}: {said}") from None
     return runner
 
 

@@ -39,6 +39,9 @@ def print_status(told: dict[str, Any]) -> None:
 
 def print_incidents(told: list[dict[str, Any]]) -> None:
     """A row an incident."""
+    if not told:
+        Console().print("no incident")
+        return
     table = Table("incident", "since (UTC)", "state", "what", box=SIMPLE)
     for column in table.columns[:3]:
         column.no_wrap = True
@@ -81,6 +84,9 @@ def print_incident(told: dict[str, Any]) -> None:
 
 def print_audit(told: list[dict[str, Any]]) -> None:
     """A row an entry."""
+    if not told:
+        Console().print("nothing was done, refused or delivered yet")
+        return
     table = Table("when (UTC)", "who", "what", "incident", "about", "why", box=SIMPLE)
     for column in table.columns[:4]:
         column.no_wrap = True

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,22 @@ class DrillError(Exception):
     """The drill itself cannot go on: one line that says what and where."""
 
 
+@contextlib.contextmanager
+def _said(program: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DrillError(f"{program}: cannot be run: {error.strerror or error}") from None
+
+
 async def start(arguments: list[str], log: Path, **kwargs: Any) -> asyncio.subprocess.Process:
-    """Starts a child in a session of its own, output to `log`; the kernel kills it if the drill dies."""
+    """Starts a child in a session of its own, output to `log`; the kernel kills it if the drill dies.
+
+    Raises:
+        DrillError: the program cannot be run, for example an interpreter in another user's home.
+    """
     parent = os.getpid()
-    with log.open("ab") as output:
+    with log.open("ab") as output, _said(arguments[0]):
         return await asyncio.create_subprocess_exec(
             *arguments,
             stdout=kwargs.pop("stdout", output),

@@ -105,7 +105,14 @@ def _convert(kind: Any, raw: Any, file: str, text: str, path: tuple[str, ...]) -
     try:
         return msgspec.convert(raw, kind, strict=True), []
     except msgspec.ValidationError as error:
-        return None, [InputError(f"{error} (is {raw!r})", file=file, line=_line_of(text, path), key=".".join(path))]
+        what, _, inside = str(error).partition(" - at `$")  # msgspec's way to name an element of a list or table
+        more = "" if inside else _choices(kind) or f" (is {raw!r})"
+        return None, [InputError(what + more, file=file, line=_line_of(text, path), key=".".join(path) + inside.rstrip("`"))]
+
+
+def _choices(kind: Any) -> str:
+    """The values that a key may have, where they are a short list."""
+    return f"; may be {', '.join(map(repr, typing.get_args(kind)))}" if typing.get_origin(kind) is typing.Literal else ""
 
 
 def _unknown(file: str, text: str, path: tuple[str, ...], known: list[str]) -> InputError:

@@ -146,7 +146,7 @@ def _check(section: PlanSection) -> None:
     if len(given) > 1:
         raise InputError(f"give one rate only, of {options}", key="--" + given[1].replace("_", "-"))
     if section.gpus is None and given != ["mtbf_hours"]:
-        raise InputError("is missing (it is not needed with --mtbf-hours only)", key="--gpus")
+        raise InputError("is missing; it may be left out only beside --mtbf-hours", key="--gpus")
     if (section.observed_failures is None) != (section.observed_days is None):
         raise InputError("--observed-failures and --observed-days go together", key="--observed-days")
     for name in ("gpus", "gpus_per_node", "mtbf_hours", "observed_days", "parameters", "bytes_per_parameter", "bandwidth_gbytes"):

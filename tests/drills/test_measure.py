@@ -74,3 +74,28 @@ def test_jitter_that_only_raised_a_suspicion_is_right_and_one_that_paged_is_wron
     assert quiet.ok, quiet.failures
     loud = outcome_of(run_of({1: range(STEPS)}), facts(fault="path.broken", response="page"), "jitter")
     assert not loud.ok
+
+
+@pytest.mark.parametrize(
+    ("pace", "strict", "right"), [(1.1, True, True), (1.5, True, False), (1.5, False, True), (4.0, False, False)]
+)
+def test_a_busy_machine_may_slow_the_steps_unless_the_drill_is_strict(pace: float, strict: bool, right: bool) -> None:
+    run = run_of({1: range(STEPS)})
+    for attempts in run.ranks:
+        for step in attempts[1].steps.values():
+            step["end"] = 100 + (step["end"] - 100) * pace
+    outcome = outcome_of(run, facts(confirmed=None, fault="node.lost", response="watch"), "jitter", strict)
+    assert outcome.ok is right, outcome.failures
+
+
+def test_the_timeline_says_what_was_ordered_and_how_it_ended() -> None:
+    seen = facts()
+    seen.incidents[0]["history"] += [
+        {"t": 103.2, "event": "action", "action": "restart", "reason": "rank 3 ended"},
+        {"t": 103.3, "event": "action_result", "action": "restart", "outcome": "done", "detail": ""},
+        {"t": 103.4, "event": "first_step"},
+    ]
+    said = [text for _, text in outcome_of(run_of(GOOD, restored=29), seen).timeline]
+    assert "job.rank_exit orders restart" in said
+    assert "job.rank_exit restart done" in said
+    assert "job.rank_exit a rank has made its first step" in said

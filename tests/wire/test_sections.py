@@ -89,3 +89,13 @@ def test_a_bad_secret_is_refused_without_being_told(tmp_path: Path, text: str, m
 def test_a_secret_that_is_not_set_is_told_by_its_key() -> None:
     with pytest.raises(InputError, match=r"security\.agent_token_file: is not set"):
         SecuritySection().agent_tokens()
+
+
+def test_a_mistake_inside_a_list_is_named_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"outrider\.toml:3: fleet\.nodes\[0\]\.gpus: Expected `int`, got `str`$"):
+        load(tmp_path, '[fleet]\nspares = []\nnodes = [{node = "n1", gpus = "eight"}]\n')
+
+
+def test_a_word_that_is_none_of_the_choices_is_answered_with_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="may be 'observe', 'advise', 'act'"):
+        load(tmp_path, '[site]\nmode = "fight"\n')
