@@ -1,7 +1,7 @@
 """A small API server: nodes, pods, jobs and their owners, versions, watches, evictions, and a controller that brings indexes back.
 
-Every body is checked against the shapes of the published API (Kubernetes API reference: Node, Taint, NodeCondition, Eviction,
-DeleteOptions; Volcano's Command): an unknown field, a missing one or a wrong type is a 422, as strict field validation has it.
+Every body is checked as strict field validation has it (`kube_openapi`): an unknown field, a missing one or a wrong type is a 422
+that names the path.
 """
 
 import asyncio
@@ -9,66 +9,23 @@ import json
 from typing import Any
 
 from aiohttp import web
+from kube_openapi import merge, misfit, misfit_of_command, misfit_of_eviction, misfit_of_patch, models
 
 TOKEN = "kube-token"
 
-#: Shape: type, or dict of fields, or [shape]; `!` marks what is required, `*` takes any name, None: null is allowed.
-ANNOTATIONS = {"*": (str, None)}
-TAINT = {"key!": str, "value": str, "effect!": str, "timeAdded": str}
-CONDITION = {"type!": str, "status!": str, "reason": str, "message": str, "lastHeartbeatTime": str, "lastTransitionTime": str}
-META_PATCH = {"annotations": ANNOTATIONS, "labels": ANNOTATIONS, "resourceVersion": str}
-REFERENCE = {"apiVersion!": str, "kind!": str, "name!": str, "uid!": str, "controller": bool, "blockOwnerDeletion": bool}
-SHAPES: dict[str, Any] = {
-    "node": {"metadata": META_PATCH, "spec": {"unschedulable": (bool, None), "taints": ([TAINT], None)}},
-    "status": {"status!": {"conditions!": [CONDITION]}},
-    "owner": {"metadata!": META_PATCH},
-    "eviction": {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str, "namespace": str},
-                 "deleteOptions": {"preconditions": {"uid": str}, "gracePeriodSeconds": int}},
-    "delete": {"apiVersion": str, "kind": str, "gracePeriodSeconds": int, "preconditions": {"uid": str}, "propagationPolicy": str},
-    "command": {"apiVersion!": str, "kind!": str, "metadata!": {"name!": str, "namespace": str}, "action!": str, "reason": str,
-                "message": str, "target!": REFERENCE},
-}  # fmt: skip
 #: Kind -> API version, plural.
 KINDS = {
     "Job": ("batch/v1", "jobs"), "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobsets"),
     "TrainJob": ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
     "VolcanoJob": ("batch.volcano.sh/v1alpha1", "jobs"),
 }  # fmt: skip
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-def wrong(shape: Any, value: Any, path: str = "") -> str | None:
-    """What is wrong with `value`; None: nothing."""
-    match shape:
-        case (inner, None):
-            return None if value is None else wrong(inner, value, path)
-        case [inner]:
-            if not isinstance(value, list):
-                return f"{path}: must be a list"
-            return next((said for item in value if (said := wrong(inner, item, f"{path}[]"))), None)
-        case dict():
-            if not isinstance(value, dict):
-                return f"{path}: must be an object"
-            known = {name.rstrip("!"): inner for name, inner in shape.items()}
-            for name in (name.rstrip("!") for name in shape if name.endswith("!")):
-                if name not in value:
-                    return f"{path}.{name}: Required value"
-            for name, item in value.items():
-                inner = known.get(name, known.get("*"))
-                if inner is None:
-                    return f"unknown field {path}.{name}"
-                if said := wrong(inner, item, f"{path}.{name}"):
-                    return said
-            return None
-        case _:
-            good = isinstance(value, shape) and not (shape is int and isinstance(value, bool))
-            return None if good else f"{path}: must be {shape.__name__}"
 
 
 class Kube:
     """The server's state, and the faults it is told to show."""
 
     def __init__(self, kind: str, nodes: list[str], slots: list[str], job: str = "j1") -> None:
+        models()  # now, not inside an answer: the import takes a second or two, or skips the test
         self.version, self.clock = 100, 0
         self.requests: list[tuple[str, str, Any]] = []
         self.refused: list[str] = []
@@ -137,7 +94,8 @@ class Kube:
         }  # fmt: skip
         if self._owner:
             meta["ownerReferences"] = [self._owner]
-        self.pods[name] = {"metadata": self._stamp(meta), "spec": {"nodeName": node}, "status": {"phase": "Running"}}
+        spec = {"nodeName": node, "containers": [{"name": "train"}]}
+        self.pods[name] = {"metadata": self._stamp(meta), "spec": spec, "status": {"phase": "Running"}}
         self._tell("ADDED", self.pods[name])
 
     def _tell(self, kind: str, item: dict[str, Any]) -> None:
@@ -179,13 +137,16 @@ class Kube:
         raw = await request.read()
         body = json.loads(raw) if raw else None
         self.requests.append((request.method, request.path, body))
+        empty = request.method in ("PATCH", "POST") and not isinstance(body, dict)
+        if answer := self._refused("body: must be an object" if empty else None):
+            return answer
         match (request.method, request.path.strip("/").split("/")):
             case ("GET", ["api", "v1", "nodes"]):
                 return self._page([*self.nodes.values()], request)
             case ("GET", ["api", "v1", "nodes", name]):
                 return web.json_response(self.nodes[name]) if name in self.nodes else _status(404, f'nodes "{name}" not found')
             case ("PATCH", ["api", "v1", "nodes", name]):
-                return self._patch(self.nodes.get(name), body, request, "node")
+                return self._patch(self.nodes.get(name), body, request, "V1Node")
             case ("PATCH", ["api", "v1", "nodes", name, "status"]):
                 return self._patch_status(self.nodes[name], body, request)
             case ("GET", ["api", "v1", "namespaces", "default", "pods"]):
@@ -193,7 +154,7 @@ class Kube:
             case ("POST", ["api", "v1", "namespaces", "default", "pods", name, "eviction"]):
                 return self._evict(name, body)
             case ("DELETE", ["api", "v1", "namespaces", "default", "pods", name]):
-                return self._end(name, body, "delete", (body or {}).get("preconditions", {}).get("uid"))
+                return self._refused(misfit("V1DeleteOptions", body)) or self._end(name, body or {})
             case ("POST", ["apis", "bus.volcano.sh", "v1alpha1", "namespaces", "default", "commands"]):
                 return self._command(body)
             case ("GET", ["apis", group, version]):
@@ -211,7 +172,7 @@ class Kube:
                 found = self.owners.get((f"{group}/{version}", f"{plural}/{name}"))
                 if method == "GET":
                     return web.json_response(found) if found else _status(404, "not found")
-                return self._patch(found, body, request, "owner")
+                return self._patch(found, body, request, "V1Job" if group == "batch" else "custom owner")
             case _:
                 return _status(405, f"{request.method} {request.path} is not served")
 
@@ -225,22 +186,18 @@ class Kube:
             meta["continue"] = str(start + limit)
         return web.json_response({"kind": "List", "metadata": meta, "items": items[start : start + limit]})
 
-    def _invalid(self, shape: str, body: Any) -> web.Response | None:
-        said = wrong(SHAPES[shape], body)
-        if said is None and shape == "node":
-            bad = [taint["effect"] for taint in (body.get("spec") or {}).get("taints") or () if taint["effect"] not in EFFECTS]
-            said = f"spec.taints.effect: Unsupported value {bad}" if bad else None
+    def _refused(self, said: str | None) -> web.Response | None:
         if said is None:
             return None
         self.refused.append(said)
         return _status(422, said)
 
-    def _patch(self, found: dict[str, Any] | None, body: Any, request: web.Request, shape: str) -> web.Response:
+    def _patch(self, found: dict[str, Any] | None, body: Any, request: web.Request, model: str) -> web.Response:
         if request.content_type != "application/merge-patch+json":
             return _status(415, request.content_type)
         if found is None:
             return _status(404, "not found")
-        if answer := self._invalid(shape, body):
+        if answer := self._refused(misfit_of_patch(model, body, found, "merge")):
             return answer
         if self.conflicts > 0:
             self.conflicts -= 1
@@ -248,32 +205,29 @@ class Kube:
         if body["metadata"].get("resourceVersion", found["metadata"]["resourceVersion"]) != found["metadata"]["resourceVersion"]:
             return _status(409, "the object has been modified")
         body["metadata"].pop("resourceVersion", None)
-        _merge(found, body)
+        merge(found, body)
         self._stamp(found["metadata"])
         return web.json_response(found)
 
     def _patch_status(self, node: dict[str, Any], body: Any, request: web.Request) -> web.Response:
         if request.content_type != "application/strategic-merge-patch+json":
             return _status(415, request.content_type)
-        if answer := self._invalid("status", body):
+        if answer := self._refused(misfit_of_patch("V1Node", body, node, "strategic")):
             return answer
-        conditions = {one["type"]: one for one in node["status"]["conditions"]}
-        conditions |= {one["type"]: one for one in body["status"]["conditions"]}
-        node["status"]["conditions"] = list(conditions.values())
+        merge(node, body, by={"conditions": "type"})
         self._stamp(node["metadata"])
         return web.json_response(node)
 
     def _evict(self, name: str, body: Any) -> web.Response:
-        if answer := self._invalid("eviction", body):
+        if answer := self._refused(misfit_of_eviction(name, body)):
             return answer
         if self.budget_refusals > 0:
             self.budget_refusals -= 1
             return _status(429, "Cannot evict pod as it would violate the pod's disruption budget.")
-        return self._end(name, None, "eviction", body.get("deleteOptions", {}).get("preconditions", {}).get("uid"), status=201)
+        return self._end(name, body.get("deleteOptions") or {}, status=201)
 
-    def _end(self, name: str, body: Any, shape: str, uid: str | None, status: int = 200) -> web.Response:
-        if shape == "delete" and (answer := self._invalid("delete", body)):
-            return answer
+    def _end(self, name: str, options: dict[str, Any], status: int = 200) -> web.Response:
+        uid = (options.get("preconditions") or {}).get("uid")
         if name not in self.pods:
             return _status(404, f'pods "{name}" not found')
         if uid and uid != self.pods[name]["metadata"]["uid"]:
@@ -282,7 +236,7 @@ class Kube:
         return web.json_response({"kind": "Status", "status": "Success"}, status=status)
 
     def _command(self, body: Any) -> web.Response:
-        if answer := self._invalid("command", body):
+        if answer := self._refused(misfit_of_command(body)):
             return answer
         name = body["metadata"]["name"]
         if name in self.commands:
@@ -310,17 +264,6 @@ class Kube:
             if version > since:
                 await response.write(json.dumps({"type": kind, "object": item}).encode() + b"\n")
         return response
-
-
-def _merge(found: dict[str, Any], patch: dict[str, Any]) -> None:
-    """RFC 7386."""
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        elif isinstance(value, dict):
-            _merge(found.setdefault(key, {}), value)
-        else:
-            found[key] = value
 
 
 def _status(code: int, message: str) -> web.Response:
