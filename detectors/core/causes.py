@@ -34,6 +34,7 @@ DEPTHS: dict[str, int] = {
     "gpu.row_remap_pending": 4,
     "link.errors": 4,
     "nic.degraded": 4,
+    "link.flapping": 4,
     "job.rank_exit": 3,
     "job.app_error": 3,
     "job.hang": 2,

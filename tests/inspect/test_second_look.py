@@ -229,3 +229,22 @@ def test_a_pods_name_does_not_hide_the_node_that_the_site_knows(tmp_path: Path) 
     text = ["[pod/train-worker-3/pytorch] [rank27]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"]
     _, [one] = ask(tmp_path, "train_log", text, {"job": "j1", "ranks": {"27": ["gn-062", 3]}})
     assert (one["culprit"], one["subject"]["node"], one["subject"]["rank"]) == ("gpu", "gn-062", 27)
+
+
+@pytest.mark.parametrize(
+    ("stands", "told"), [(True, [("link.flapping", "restart")]), (False, [])], ids=["job stands", "job steps on"]
+)
+def test_a_blink_whose_transport_never_came_back_is_no_blink(stands: bool, told: list[tuple[str, str]], tmp_path: Path) -> None:
+    lost = [
+        {
+            "t": 60.0 + n,
+            "kind": "collective_error",
+            "job": "j1",
+            "rank": rank,
+            "data": {"status": 12, "peer": "t-1", "device": "mlx5_6"},
+        }
+        for n, rank in enumerate((0, 16, 24))
+    ]
+    stop = [stop_steps(50.0, None)] if stands else []
+    _, found = ask(tmp_path, "trace", [fleet(), link(50, "down"), *stop, link(52.5, "up"), *lost])
+    assert [(one["fault"], one["response"]) for one in found if one["response"] not in ("ignore", "watch")] == told

@@ -60,6 +60,8 @@ class Port:
     bad: dict[str, int] = field(default_factory=dict)
     told: list[Evidence] = field(default_factory=list)
     accused: str = ""
+    #: Transport errors over this port after a blink: they count if the job then stands still.
+    lost: list[Evidence] = field(default_factory=list)
 
     def subject(self) -> dict[str, Any]:
         return {"node": self.node, "nic": self.nic, "port": self.port}
@@ -144,6 +146,10 @@ class LinkRule:
                 port.told.append(piece)
                 del port.told[8:]
                 found = True
+            elif port.node in (accuser, accused) and dark and device == port.nic and len(port.lost) < 8:
+                port.lost.append(piece)
+                if now - self._standing.get(signal.job or "", float("-inf")) <= COMPLAINT_SECONDS:
+                    self._not_recovered(port, now)
         if found:
             self._look_at(now)
         return found
@@ -158,6 +164,16 @@ class LinkRule:
                 if all(one.kind != "step" for one in port.told):
                     port.told.append(piece)
                 self._look_at(now)
+            elif port.lost and state is not None and port.node in state.node_ranks and now - port.up_t <= COMPLAINT_SECONDS:
+                self._not_recovered(port, now)
+
+    def _not_recovered(self, port: Port, now: float) -> None:
+        """The port is up again, but transport over it broke and the job stands: it was no blink for the job."""
+        text = f"{port.nic} port {port.port} of {port.node} went down and came back, and transport over it did not recover"
+        for piece in port.lost:
+            if piece not in port.told:
+                port.told.append(piece)
+        self._accuse(port, "link.flapping", now, text, "blink_and_lost", response="restart", lasts=FLAP_WINDOW)
 
     # --- time ---
 
@@ -270,6 +286,7 @@ class LinkRule:
         elif port.accused:
             self.docket.clear_subject(port.accused, port.subject(), now, f"the port is up again after {now - began:.0f} s")
         port.accused = ""
+        port.lost.clear()
         self._flaps(port, now)
         port.told.clear()
 
