@@ -1,5 +1,6 @@
 """The commands `outrider explain` and `outrider runbooks`."""
 
+import difflib
 import json
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def _explain(words: tuple[str, ...], config: Path | None) -> Explanation:
         return explain_fault(text)
     if found := find_library_error(text):
         return explain_library(found)
-    near = [key for key in FAULTS if text.lower() in key]
+    near = [key for key in FAULTS if text.lower() in key] or difflib.get_close_matches(text.lower(), FAULTS, 3)
     hint = f"; did you mean {', '.join(near[:5])}?" if near else "; say `xid N`, `sxid N`, `nccl TEXT` or a fault class"
     raise InputError(f"nothing is called {text!r}{hint}")
 
