@@ -18,7 +18,7 @@ COLUMNS: Final = 24
 #: Stands in every expression for the scope of the dashboard: the chosen clusters.
 SITE: Final = 'site=~"$cluster"'
 
-GREEN, AMBER, RED, BLUE, GREY, PURPLE = "green", "orange", "red", "blue", "text", "purple"
+GREEN, AMBER, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
 Steps = tuple[tuple[float | None, str], ...]
 #: Zero is well, one or more is not.
 ZERO_IS_WELL: Final[Steps] = ((None, GREEN), (1, RED))

@@ -10,7 +10,6 @@ WHOLE_IS_WELL: Final[Steps] = ((None, "red"), (0.95, "orange"), (0.99, "green"))
 _KEEP: Final = "&${cluster:queryparam}&${__url_time_range}"
 TO_NODE: Final = ("Node and GPU", "/d/outrider-node?var-node=${__data.fields.node}" + _KEEP)
 TO_JOB: Final = ("Job", "/d/outrider-job?var-job=${__data.fields.job}" + _KEEP)
-TO_INCIDENT: Final = ("Incident", "/d/outrider-incident?var-fault=${__data.fields.fault}" + _KEEP)
 TO_NETWORK: Final = ("Network", "/d/outrider-network?var-switch=${__data.fields.switch}" + _KEEP)
 TO_RUNBOOK: Final = ("Runbook", RUNBOOK_URL)
 
