@@ -65,11 +65,10 @@ def print_incident(told: dict[str, Any]) -> None:
     start = told["history"][0]["t"] if told["history"] else 0.0
     for line in told["history"]:
         what = " ".join(str(line[key]) for key in ("event", "action", "outcome", "refused") if line.get(key))
-        console.print(
-            Text(
-                f"  {line['t'] - start:8.2f} s  {what}: {line.get('explanation') or line.get('reason') or line.get('detail') or ''}"
-            )
-        )
+        why = line.get("explanation") or line.get("reason") or line.get("detail") or ""
+        if isinstance(why, dict):
+            why = ", ".join(f"{key} {value}" for key, value in why.items())
+        console.print(Text(f"  {line['t'] - start:8.2f} s  {what}{': ' if why else ''}{why}"))
     for name, parts in (("detected", told.get("detection")), ("recovered", told.get("recovery"))):
         if parts:
             said = " + ".join(f"{part} {seconds:.2f}" for part, seconds in parts.items() if part != "total")

@@ -86,7 +86,7 @@ def _told(incident: dict[str, Any], line: dict[str, Any]) -> str:
     """One line of an incident's history in words."""
     event = _EVENTS.get(line["event"], line["event"].replace("_", " "))
     words = [str(word) for word in (incident.get("fault"), event, line.get("action"), line.get("outcome")) if word]
-    why = line.get("explanation") or line.get("refused") or line.get("detail")
+    why = line.get("explanation") or line.get("refused") or (line.get("detail") if line.get("outcome") != "done" else None)
     return " ".join(words) + (f": {why}" if why else "")
 
 
