@@ -3,6 +3,7 @@
 import base64
 import os
 import secrets
+import shutil
 import socket
 import tempfile
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ JOB = "drill"
 #: Nodes 0..3 hold slots 0..3, node 4 is the spare.
 NODES = ("n1", "n2", "n3", "n4", "n5")
 SPARE = NODES[-1]
+#: Memory folders of drills: this, the drill's pid, and a random part.
+PREFIX = "outrider-drill-"
 WORLD = 4
 
 
@@ -37,7 +40,9 @@ class Site:
         for name in ("logs", "records", "snapshots", "secrets"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         memory = Path("/dev/shm")  # noqa: S108 - the agents' memory files belong on a memory file system
-        self.run_dir = Path(tempfile.mkdtemp(prefix="outrider-drill-", dir=memory if os.access(memory, os.W_OK) else self.folder))
+        sweep(memory)
+        base = memory if os.access(memory, os.W_OK) else self.folder
+        self.run_dir = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
         for name in ("heartbeat", "agent", "operator", "viewer"):
             write_secret(self.secret(name))
         webhook = self.secret("webhook")
@@ -132,3 +137,14 @@ name = "scheduler"
 url = "http://{hub}:{self.ports["webhooks"]}/webhooks"
 secret_files = ["{self.secret("webhook")}"]
 """
+
+
+def sweep(memory: Path) -> list[Path]:
+    """Removes what drills left in memory that were killed themselves: folders that carry the pid of a process that is gone."""
+    swept = []
+    for folder in memory.glob(f"{PREFIX}*-*"):
+        pid = folder.name.removeprefix(PREFIX).split("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            swept.append(folder)
+    return swept
