@@ -323,7 +323,10 @@ def main() -> int:
         keep = keep or bool(wrong)
         for line in wrong:
             print(f"false: {line}")
-        print(f"{len(wrong)} false verdicts above watch" + (f"; journals and logs are in {folder}" if keep else ""))
+        print(
+            f"{len(wrong)} false verdicts above watch for pauses up to {BORNE_SECONDS:g} s"
+            + (f"; journals and logs are in {folder}" if keep else "")
+        )
         return int(bool(wrong))
     except DrillError as error:
         keep = True
