@@ -15,13 +15,13 @@ SEED ?= 7
 drill: env
 	$(BIN)/outrider drill --fault $(FAULTS) --seed $(SEED)
 
-# Pure tests side by side, then those that start real processes, one at a time so that they do not starve one another. A real test
-# that fails is looked at once more, alone: servers and training jobs on a busy machine miss deadlines; a fault fails twice.
+# Pure tests side by side, then those that start real processes, one at a time so that they do not starve one another. A test that
+# fails is looked at once more, alone: servers and training jobs on a busy machine miss deadlines; a fault fails twice.
+AGAIN := echo "make: some tests failed (see above); once more, those alone"; \
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 test: env-dev
-	$(BIN)/python -m pytest -m "not real" -n 2
-	$(BIN)/python -m pytest -m real || { \
-	  echo "make: some tests of real processes failed (see above); once more, those alone"; \
-	  $(BIN)/python -m pytest -m real --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest -m "not real" -n 2 || { $(AGAIN) -m "not real"; }
+	$(BIN)/python -m pytest -m real || { $(AGAIN) -m real; }
 
 test-pure: env-dev
 	$(BIN)/python -m pytest -m "not real" -n 2
