@@ -33,6 +33,7 @@ from typing import Any
 from detectors.witness.client import Client
 from drills.cluster.kernel import unshare_network
 from drills.drill.processes import DrillError, end, start
+from outrider.catalogue import RESPONSES
 from outrider.config.security import write_secret
 from outrider.config.site import read_config
 from outrider.errors import OutriderError
@@ -44,8 +45,6 @@ BORNE_SECONDS = 30.0
 UP_SECONDS = 120.0
 #: Seconds of quiet before the first pause, so that the witnesses know the pace of heartbeats.
 QUIET_SECONDS = 10.0
-#: From harmless to grave; those above `watch` tell people or move a node.
-RESPONSES = ("ignore", "watch", "page", "drain", "restart")
 #: Monotonic clock of the witnesses, seconds; a change of an incident.
 Change = tuple[float, dict[str, Any]]
 

@@ -15,6 +15,7 @@ from detectors.core.recovery import Recovery
 from detectors.core.response import taken_out
 from detectors.core.types import ActionResult, Decision, Evidence, OperatorEvent, Verdict, Vote
 from detectors.core.world import World
+from outrider.catalogue import RESPONSES
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
 from outrider.signals import Signal
@@ -30,7 +31,6 @@ OPERATOR_KINDS = frozenset(get_args(get_type_hints(OperatorEvent)["kind"]))
 Event = Vote | ActionResult | Signal | OperatorEvent
 #: What an engine's vote says to the council and not to people.
 _INNER = frozenset({"sure", "since", "silence", "replaces", "silence_group"})
-_LADDER = ("ignore", "watch", "page", "drain", "restart")
 
 
 class Council:
@@ -201,7 +201,7 @@ class Council:
 
     def _deepen(self, incident: Incident, vote: Vote, tally: Tally, now: float) -> list[Decision]:
         """More is known of a confirmed incident: it asks for more, or it is now known where it is."""
-        graver = _LADDER.index(vote.response) > _LADDER.index(incident.asked)
+        graver = RESPONSES.index(vote.response) > RESPONSES.index(incident.asked)
         placed = tally.agreed and (vote.culprit != incident.culprit or set(vote.subject) > set(incident.subject))
         if not graver and not placed:
             return []
@@ -237,7 +237,7 @@ class Council:
             incident.jobs.setdefault(name, int(vote.extra.get("attempt", self.world.jobs[name].attempt)))
         incident.extra.update({name: value for name, value in vote.extra.items() if name not in _INNER})
         rule = self.policy.faults.get(incident.fault)
-        if rule is not None and rule.response is not None and _LADDER.index(incident.response) > 1:
+        if rule is not None and rule.response is not None and RESPONSES.index(incident.response) > 1:
             incident.response = rule.response
 
     def _settled(self, vote: Vote) -> bool:

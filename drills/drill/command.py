@@ -86,11 +86,11 @@ async def _all(
 ) -> tuple[list[Any], dict[str, Any]]:
     from drills.cluster.network import make_network
     from drills.drill.processes import DrillError, Nursery
-    from drills.drill.run import Setting, ignore_interrupts_in, run_baseline
+    from drills.drill.run import Setting, cancel_on_interrupt, run_baseline
 
     task = asyncio.current_task()
     assert task is not None
-    ignore_interrupts_in(asyncio.get_running_loop(), task)
+    cancel_on_interrupt(asyncio.get_running_loop(), task)
     begin = time.monotonic()
 
     def say(text: str) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 from drills.drill.faults import Promise
 from drills.drill.records import Run
 from drills.drill.result import Outcome
+from outrider.catalogue import RESPONSES
 
-LADDER = ("ignore", "watch", "page", "drain", "restart")
 #: A promise may be missed by this factor on a slow or busy machine before the drill fails; `--strict` allows none.
 LENIENCY = 3.0
 #: Steps after a restart that must have been compared before "losses equal" means anything.
@@ -68,7 +68,7 @@ def _incident(outcome: Outcome, promise: Promise, facts: Facts) -> None:
     """The incident that the promise names; else the strongest that was confirmed."""
     confirmed = [one for one in facts.incidents if _moment(one, "confirmed") is not None]
     named = [one for one in confirmed if one.get("fault") == promise.incident]
-    strongest = sorted(confirmed, key=lambda one: -LADDER.index(one.get("response", "ignore")))
+    strongest = sorted(confirmed, key=lambda one: -RESPONSES.index(one.get("response", "ignore")))
     chosen = next(iter(named or strongest), None)
     for one in facts.incidents:
         for line in one.get("history", ()):
@@ -142,7 +142,7 @@ def _check(outcome: Outcome, promise: Promise, run: Run, baseline: Run, facts: F
         fail(f"the job was restarted {restarts} times, not {promise.restarts}")
     if promise.incident is None:
         for one in facts.incidents:
-            if _moment(one, "confirmed") is not None and LADDER.index(one.get("response", "ignore")) > LADDER.index("watch"):
+            if _moment(one, "confirmed") is not None and RESPONSES.index(one.get("response", "ignore")) > RESPONSES.index("watch"):
                 fail(f"{one.get('fault')} was confirmed at {one.get('response')}, nothing above watch was to come")
         orders = [action["type"] for action in outcome.actions if action["type"] != "incident.resolved"]
         if orders:

@@ -16,7 +16,7 @@ from drills.cluster.network import Loopback, Namespaces
 from drills.drill.faults import FAULT_STEP, HUNG_AFTER_SECONDS, PROMISES, Promise, wait_for_step
 from drills.drill.measure import Event, Facts, measure, sentence
 from drills.drill.processes import DrillError, Nursery
-from drills.drill.records import Run, read_run
+from drills.drill.records import Run, newest_step, read_run
 from drills.drill.result import Outcome
 from drills.drill.site import JOB, NODES, WORLD, Site
 from drills.drill.stage import STEPS, Stage
@@ -126,8 +126,6 @@ async def _ended(stage: Stage, say: Say, name: str) -> None:
 
 
 def _progress(stage: Stage) -> str:
-    from drills.drill.records import newest_step
-
     return f"step {max(newest_step(stage.site.records(), WORLD), 0)} of {STEPS}"
 
 
@@ -164,7 +162,7 @@ class Commits:
             await asyncio.sleep(0.02)
 
 
-def ignore_interrupts_in(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any]") -> None:
+def cancel_on_interrupt(loop: asyncio.AbstractEventLoop, task: "asyncio.Task[Any]") -> None:
     """Ctrl-C and SIGTERM cancel the task, so that everything that was started is ended."""
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
