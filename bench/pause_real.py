@@ -1,16 +1,16 @@
 """The pause scenarios with real processes: agents are stopped and continued in real time before real witnesses.
 
-    python bench/pause_real.py SCENARIO.json [--blocks 1,2,..] [--witnesses 3|5] [--out FOLDER]
+    python bench/pause_real.py SCENARIO.json [--blocks 1,2,..] [--witnesses 3|5] [--job] [--out FOLDER]
 
-`outrider up` with the witnesses (mode observe, no training job) and one `outrider agent` a member, without collectors. A pause
-stops the agent's whole process group. Nobody dies, so every confirmed incident is false. Status 1: one above `watch` was confirmed
-in a block whose pauses last 30 s or less, or before the first; 2: the measurement itself failed. Logs and journals stay in `--out`;
-without it they are kept only where something went wrong. Everything that was started ends with this process.
+`outrider up` with the witnesses (mode observe) and one `outrider agent` a member, without collectors. A pause stops the agent's
+whole process group. `--job`: the drill's training job runs beside, one rank a member, and steps all the time. Nobody dies, so
+every confirmed incident is false. Status 1: one above `watch` was confirmed in a block whose pauses last 30 s or less, or before
+the first, or, with `--job`, a restart in any block; 2: the measurement itself failed. Logs and journals stay in `--out`; without
+it they are kept only where something went wrong. Everything that was started ends with this process.
 """
 
 import argparse
 import asyncio
-import contextlib
 import gzip
 import json
 import os
@@ -18,33 +18,27 @@ import platform
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from detectors.witness.client import Client
-from drills.cluster.kernel import unshare_network
-from drills.drill.processes import DrillError, end, start
-from outrider.catalogue import RESPONSES
-from outrider.config.security import write_secret
-from outrider.config.site import read_config
-from outrider.errors import OutriderError
+from pause_stage import PACE_SECONDS, Stage
 
-OUTRIDER = (sys.executable, "-m", "outrider.cli.shell")
+from drills.cluster.kernel import unshare_network
+from drills.drill.processes import DrillError
+from outrider.catalogue import RESPONSES
+
 #: Longest pause, seconds, that must lead to no confirmed incident above `watch`.
 BORNE_SECONDS = 30.0
-#: Seconds until everything must be up on a slow, busy machine.
-UP_SECONDS = 120.0
 #: Seconds of quiet before the first pause, so that the witnesses know the pace of heartbeats.
 QUIET_SECONDS = 10.0
+RESTART = RESPONSES.index("restart")
 #: Monotonic clock of the witnesses, seconds; a change of an incident.
 Change = tuple[float, dict[str, Any]]
 
@@ -86,110 +80,6 @@ def read_blocks(path: Path, wanted: set[int]) -> tuple[int, list[Block]]:
     if not blocks:
         raise SystemExit(f"{path}: has no such block")
     return scenario["members"], blocks
-
-
-def write_site(folder: Path, run_dir: Path, members: int, witnesses: int) -> Path:
-    """The site's file and its secrets."""
-    held = [(socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(witnesses)]
-    named = ""
-    for number, (stream, datagrams) in enumerate(held, 1):
-        datagrams.bind(("127.0.0.1", 0))
-        named += (
-            f'[[witness.members]]\nname = "w{number}"\nhttp_port = {stream.getsockname()[1]}\n'
-            f"heartbeat_port = {datagrams.getsockname()[1]}\n"
-        )
-    for pair in held:
-        for one in pair:
-            one.close()
-    for name in ("heartbeat", "agent", "operator", "viewer"):
-        write_secret(folder / name)
-    nodes = "".join(
-        f'[[fleet.nodes]]\nnode = "n{n}"\nrack = "r{n}"\ngpus = 0\naddress = "127.0.77.{n}"\n' for n in range(1, members + 1)
-    )
-    path = folder / "site.toml"
-    path.write_text(f"""
-[site]
-name = "pauses"
-mode = "observe"
-{nodes}
-[witness]
-state_dir = "{folder}/witness"
-shared_vantage_ok = true
-{named}
-[ledger]
-path = "{folder}/witness/ledger.db"
-[security]
-heartbeat_key_file = "{folder}/heartbeat"
-agent_token_file = "{folder}/agent"
-operator_token_file = "{folder}/operator"
-viewer_token_file = "{folder}/viewer"
-[agent]
-run_dir = "{run_dir}"
-metrics_port = 0
-collect = false
-""")
-    return path
-
-
-class Stage:
-    """The real processes. Use `async with`; nothing outlives it."""
-
-    def __init__(self, folder: Path, members: int, witnesses: int) -> None:
-        self.folder, self.members = folder, members
-        memory = Path("/dev/shm")
-        self.run_dir = Path(tempfile.mkdtemp(prefix="outrider-pauses-", dir=memory if os.access(memory, os.W_OK) else folder))
-        self.site = write_site(folder, self.run_dir, members, witnesses)
-        self.client = Client(read_config(self.site))
-        self.names = [f"w{number + 1}" for number in range(witnesses)]
-        self.agents: dict[int, asyncio.subprocess.Process] = {}
-        self.up: asyncio.subprocess.Process | None = None
-
-    async def __aenter__(self) -> "Stage":
-        try:
-            self.up = await start([*OUTRIDER, "up", "--config", str(self.site)], self.folder / "up.log")
-            await self._until(self._ready, "the witnesses are not up")
-            for member in range(1, self.members + 1):  # one by one: twenty interpreters at once would take the machine from others
-                command = [*OUTRIDER, "agent", "--config", str(self.site), "--node", f"n{member}"]
-                self.agents[member] = await start(command, self.folder / f"n{member}.log")
-                sock = self.run_dir / f"n{member}" / "agent.sock"
-                await self._until(sock.exists, f"agent n{member} is not up")
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for agent in self.agents.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(agent.pid, signal.SIGCONT)
-        await asyncio.gather(*(end(agent) for agent in self.agents.values()))
-        if self.up is not None:
-            await end(self.up)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
-
-    def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self.client.get("/v1/status")
-        return answer
-
-    def _ready(self) -> bool:
-        with contextlib.suppress(OutriderError):
-            status = self.status()
-            return bool(status["leader"]) and all(seen["up"] for seen in status["witnesses"].values())
-        return False
-
-    async def _until(self, ready: Callable[[], bool], complaint: str) -> None:
-        deadline = time.monotonic() + UP_SECONDS
-        while not ready():
-            if time.monotonic() > deadline or (self.up is not None and self.up.returncode is not None):
-                raise DrillError(f"{complaint}; see {self.folder}")
-            await asyncio.sleep(0.1)
-
-    def send(self, member: int, number: int) -> bool:
-        """Sends a stop or a continuation to the whole agent. False: a continuation found it running, so the pause was none."""
-        pid = self.agents[member].pid
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        os.killpg(pid, number)
-        return number == signal.SIGSTOP or state == "T"
 
 
 async def replay(stage: Stage, block: Block, began: float) -> None:
@@ -242,8 +132,9 @@ def verdicts(block: Block, told: list[Change], began: float) -> tuple[int, dict[
     return len({one["incident"] for one in within if one["event"] == "suspected"}), confirmed
 
 
-def report(blocks: list[Block], told: list[Change], stood: list[tuple[float, float]], began: float) -> list[str]:
-    """Prints a line a block, and one for the time before the first. Returns the false verdicts that must not be."""
+def report(blocks: list[Block], told: list[Change], stood: list[tuple[float, float]], began: float, job: bool) -> list[str]:
+    """Prints a line a block, and one for the time before the first. Returns the false verdicts that must not be: with a `job`
+    that steps, also every restart."""
     wrong: list[str] = []
     before = Block(0, 0.0, float("-inf"), 0.0, [], [0.0])
     print("block  pause s  pauses  longest s  suspected  confirmed watch / above       lag ms p50 / max  worst stall s  load")
@@ -258,8 +149,8 @@ def report(blocks: list[Block], told: list[Change], stood: list[tuple[float, flo
             f"  {words:27}  {lags[len(lags) // 2]:6.1f} / {lags[-1]:6.1f}  {f'{stall:.2f}' if stall else 'below 0.5':>13}"
             f"  {block.load:4.1f}"
         )
-        if block.pause_s <= BORNE_SECONDS:
-            wrong += [f"{incident}: {text}" for incident, (response, text) in confirmed.items() if response > 1]
+        borne = 1 if block.pause_s <= BORNE_SECONDS else RESTART - 1 if job else RESTART
+        wrong += [f"{incident}: {text}" for incident, (response, text) in confirmed.items() if response > borne]
     return wrong
 
 
@@ -280,27 +171,33 @@ def own_network() -> str:
     return "a network namespace of its own"
 
 
-async def measure(folder: Path, members: int, witnesses: int, blocks: list[Block]) -> list[str]:
+async def measure(folder: Path, members: int, witnesses: int, job: bool, blocks: list[Block]) -> list[str]:
     """Starts all, replays the blocks, ends all and reports. Returns the false verdicts. Raises DrillError: the figures are void."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     began, offset = float("inf"), time.time() - time.monotonic()
-    async with Stage(folder, members, witnesses) as stage:
+    async with Stage(folder, members, witnesses, job) as stage:
         await asyncio.sleep(QUIET_SECONDS)
-        before, began = stage.status(), time.monotonic()
+        before, stepped, began = stage.status(), stage.steps(), time.monotonic()
         print(f"{members} agents and {witnesses} witnesses are up; {blocks[-1].end:.0f} s to go", flush=True)
         for block in blocks:
             await replay(stage, block, began)
-        after = stage.status()
+        after, stepped, took = stage.status(), stage.steps() - stepped, time.monotonic() - began
         lost = [f"n{member}" for member, agent in stage.agents.items() if agent.returncode is not None]
-    beats = (after["heartbeats"] - before["heartbeats"]) / (time.monotonic() - began)
+        lost += [f"rank {rank}" for rank, one in enumerate(stage.ranks) if one.returncode is not None]
+    beats = (after["heartbeats"] - before["heartbeats"]) / took
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{beats:.1f} heartbeats a second at {after['witness']}; all processes used {used.ru_utime + used.ru_stime:.0f} s of CPU")
-    wrong = report(blocks, changes(stage), stalls(stage, offset), began)
+    if job:
+        print(f"the job beside did {stepped} steps, one each {took / max(1, stepped):.2f} s")
+    wrong = report(blocks, changes(stage), stalls(stage, offset), began, job)
     not_stopped = sum(block.not_stopped for block in blocks)
-    if lost or not_stopped or beats < members / 2 or before["witness"] != after["witness"]:
-        raise DrillError(f"void: agents that ended {lost}, pauses that were none {not_stopped}, heartbeats a second {beats:.1f}")
+    slow = job and stepped < took / PACE_SECONDS / 2
+    if lost or slow or not_stopped or beats < members / 2 or before["witness"] != after["witness"]:
+        raise DrillError(
+            f"void: ended {lost}, the job slow or standing {slow}, pauses that were none {not_stopped}, heartbeats a second {beats:.1f}"
+        )
     return wrong
 
 
@@ -310,6 +207,7 @@ def main() -> int:
     numbers = "numbers of blocks, from 1, with commas between; default: all"
     parser.add_argument("--blocks", default=set(), type=lambda text: set(map(int, text.split(","))), metavar="N,..", help=numbers)
     parser.add_argument("--witnesses", type=int, default=3, choices=(3, 5))
+    parser.add_argument("--job", action="store_true", help="let a training job run beside, one rank a member")
     parser.add_argument("--out", type=Path, help="folder for logs and journals")
     chosen = parser.parse_args()
     members, blocks = read_blocks(chosen.scenario, chosen.blocks)
@@ -318,7 +216,7 @@ def main() -> int:
     print(machine(own_network()), flush=True)
     keep = chosen.out is not None
     try:
-        wrong = asyncio.run(measure(folder.resolve(), members, chosen.witnesses, blocks))
+        wrong = asyncio.run(measure(folder.resolve(), members, chosen.witnesses, chosen.job, blocks))
         keep = keep or bool(wrong)
         for line in wrong:
             print(f"false: {line}")
