@@ -196,7 +196,7 @@ async def measure(folder: Path, members: int, witnesses: int, job: bool, blocks:
     slow = job and stepped < took / PACE_SECONDS / 2
     if lost or slow or not_stopped or beats < members / 2 or before["witness"] != after["witness"]:
         raise DrillError(
-            f"void: ended {lost}, the job slow or standing {slow}, pauses that were none {not_stopped}, heartbeats a second {beats:.1f}"
+            f"void: ended {lost}, job slow or standing {slow}, pauses that were none {not_stopped}, heartbeats a second {beats:.1f}"
         )
     return wrong
 
