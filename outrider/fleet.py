@@ -6,7 +6,8 @@ import msgspec
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
-    """One machine. `nics` maps an RDMA device to its leaf switch; `uuids` and `pcis` are indexed by GPU."""
+    """One machine. `nics` maps an RDMA device to its leaf switch, `mounts` a path to whose it is (a server; empty: not known);
+    `uuids` and `pcis` are indexed by GPU; `switch` is the one that its management network hangs on."""
 
     node: str
     rack: str | None = None
@@ -17,6 +18,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     uuids: tuple[str, ...] = ()
     switch: str | None = None
     power: str | None = None
+    mounts: dict[str, str] = {}
 
 
 def leaf_of(node: Node) -> str:
@@ -44,7 +46,11 @@ class Auto(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The header of a trace, and the witness's picture of the site."""
+    """The header of a trace, and the witness's picture of the site.
+
+    `links` are cables between switches, `{"from": leaf, "to": spine}`; `rails` maps a rail to its devices or leaf switches (empty:
+    they are told from the cabling, see `outrider.topology.graph.Rails`).
+    """
 
     nodes: tuple[Node, ...] = ()
     jobs: tuple[Job, ...] = ()
@@ -53,3 +59,4 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: float | None = None
     auto: Auto = Auto()
     links: tuple[dict[str, Any], ...] = ()
+    rails: dict[str, tuple[str, ...]] = {}

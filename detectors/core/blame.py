@@ -1,34 +1,31 @@
 """Where is it? The smallest common cause that explains the complaints and is contradicted by no healthy part.
 
-The site is a graph whose leaves are nodes and their network ports and whose inner vertices are what they share: rack,
-leaf switch, spine, power feed. A cause is an inner vertex. It explains the parts below it that fail; a part below it that
-works contradicts it. For every part the way up is short (three or four vertices), so counting is one pass over the
-failing parts (measured: 16 dark ports in 60 microseconds, 1,250 silent nodes in 3 milliseconds).
+The site is a graph (`outrider.topology`) whose leaves are nodes, their network ports, and their uses of mounts; its inner vertices
+are what they share: leaf switch, rack, power feed, spine, rail, mount. A cause is an inner vertex. It explains the parts below it
+that fail; a part below it that works contradicts it. Counting is one `bincount` over the rows of the failing parts.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from outrider.fleet import Fleet
+import numpy as np
+import numpy.typing as npt
 
-#: A part: ("node", name) or ("port", node, nic). A vertex: (level, name).
-Part = tuple[str, ...]
-Vertex = tuple[str, str]
+from detectors.core.topology import Part, Topology, Vertex
+from outrider.topology.graph import SHARED
 
 #: Causes looked for at once. Each costs a look at all that fails; where more fail together, it is a matter of the mass brake.
 CAUSES_MAX = 32
-#: Fewer failing parts have no common cause that could be told from chance.
-PARTS_MIN = 3
+#: Nodes that a cause must explain; fewer have no common cause that could be told from chance.
+NODES_MIN = 3
 #: So much of what hangs below a cause must fail .. (some ports are unused, some agents late to tell)
 SHARE_MIN = 0.8
-#: A part of a switch (a line card) may fail: if every failing part hangs below it, so much of it is enough.
-SHARE_OF_PORTS = 0.25
-#: .. and of all failing parts so much may lie elsewhere.
+#: .. but a part of a switch (a line card) may fail alone: if every failing port hangs below it and nothing fails as a whole, so
+#: much of it is enough. Of a rail, which is many switches, half: three ports of one device name in three racks are three ports.
+SHARE_OF_PORTS = {"switch": 0.25, "spine": 0.25, "rail": 0.5}
+#: .. and of all failing parts so much may lie elsewhere. What explains less than this more is not worth going higher for.
 OUTSIDE_MAX = 0.1
-#: Levels from the lowest up: of two causes that explain the same, the lower one is named.
-LEVELS = ("switch", "rack", "power", "spine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,92 +38,116 @@ class Cause:
     share: float
 
 
-class Topology:
-    """The graph, as ways up from every part and members of every vertex."""
+@dataclass(slots=True)
+class _Table:
+    """Parts of one kind that fail: `above` (parts, width) numbers of vertices, `node` (parts,); `size`, `alive` by vertex."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._up: dict[Part, tuple[Vertex, ...]] = {}
-        self._members: dict[Vertex, set[Part]] = defaultdict(set)
-        spines = _spines(fleet)
-        for node in fleet.nodes:
-            way: list[Vertex] = [("rack", node.rack)] if node.rack else []
-            way += [("power", node.power)] if node.power else []
-            if node.switch:
-                way += [("switch", node.switch), *(("spine", name) for name in sorted(spines.get(node.switch, ())))]
-            self._add(("node", node.node), way)
-            for nic, leaf in node.nics.items():
-                above: list[Vertex] = [("switch", leaf), *(("spine", name) for name in sorted(spines.get(leaf, ())))]
-                self._add(("port", node.node, nic), above)
+    parts: list[Part]
+    vertices: list[Vertex]
+    above: npt.NDArray[np.int32]
+    node: npt.NDArray[np.int32]
+    size: npt.NDArray[np.int64]
+    alive: npt.NDArray[np.int64]
+    level: npt.NDArray[np.int64] = field(init=False)
 
-    def _add(self, part: Part, way: list[Vertex]) -> None:
-        self._up[part] = tuple(way)
-        for vertex in way:
-            self._members[vertex].add(part)
-
-    def above(self, part: Part) -> tuple[Vertex, ...]:
-        """What a part hangs below, lowest first; empty if the part is unknown."""
-        return self._up.get(part, ())
-
-    def below(self, vertex: Vertex) -> set[Part]:
-        """The parts below a vertex."""
-        return self._members.get(vertex, set())
+    def __post_init__(self) -> None:
+        self.level = np.array([SHARED.index(level) for level, _ in self.vertices], dtype=np.int64)
 
 
 def common_causes(topology: Topology, failing: Iterable[Part], working: Iterable[Part] = ()) -> list[Cause]:
     """The causes that explain failing parts, each part at most once; parts left over fail by themselves.
 
+    Nodes, ports and clients of mounts are judged apart: a switch that takes ports away leaves nodes alone.
+
     Args:
-        topology: the graph.
+        topology: who shares what.
         failing: parts that fail now.
-        working: parts that have shown life since the failing ones began to fail; each contradicts what is above it.
+        working: parts that have shown life since the failing ones began to fail; each contradicts what is above it. Of clients
+            (`("client", node, where)`) the failing and the working ones are all there are: nobody knows who else uses a mount.
 
     Returns:
-        Causes, the one that explains most first; equals by level and name.
+        Causes of nodes, then of ports, then of clients; in each the one that explains most first.
     """
-    left = set(failing)
-    alive = set(working)
+    dead, alive = set(failing), set(working)
     found: list[Cause] = []
-    while len(left) >= PARTS_MIN and len(found) < CAUSES_MAX:
-        best = _best(topology, left, alive)
-        if best is None:
-            return found
-        found.append(best)
-        left -= set(best.parts)
+    for kind in ("node", "port", "client"):
+        parts = sorted(part for part in dead if part[0] == kind)
+        if len(parts) >= NODES_MIN:
+            table = _table(topology, kind, parts, sorted(part for part in alive - dead if part[0] == kind))
+            found += _causes(table, kind)
     return found
 
 
-def _best(topology: Topology, failing: set[Part], working: set[Part]) -> Cause | None:
-    hit: dict[Vertex, list[Part]] = defaultdict(list)
-    for part in sorted(failing):
-        for vertex in topology.above(part):
-            hit[vertex].append(part)
-    causes = []
-    for vertex, parts in hit.items():
-        kinds = {part[0] for part in parts}
-        members = [part for part in topology.below(vertex) if part[0] in kinds]
-        share = len(parts) / len(members)
-        nodes = {part[1] for part in parts}
-        all_of_it = len(parts) == len(failing) and kinds == {"port"}
-        if len(nodes) < PARTS_MIN or share < (SHARE_OF_PORTS if all_of_it else SHARE_MIN):
-            continue
-        if not all_of_it and any(part in working for part in members):
-            continue
-        outside = len(failing) - len(parts)
-        explains_rest = outside <= OUTSIDE_MAX * len(parts) or len(parts) == len(members)
-        if explains_rest:
-            causes.append(Cause(vertex[0], vertex[1], tuple(parts), share))
-    if not causes:
+def _table(topology: Topology, kind: str, failing: list[Part], working: list[Part]) -> _Table:
+    if kind == "client":
+        return _client_table(topology, failing, working)
+    known = [part for part in failing if part in topology.row]
+    rows = topology.rows(known)
+    alive = topology.count(topology.above_row[topology.rows(working)])
+    return _Table(known, topology.vertices, topology.above_row[rows], topology.node[rows], topology.size[kind], alive)
+
+
+def _client_table(topology: Topology, failing: list[Part], working: list[Part]) -> _Table:
+    """The same of clients: each hangs on its mount and on all that its node hangs on."""
+    mounts = sorted({part[2] for part in failing})
+    number = {name: index for index, name in enumerate(mounts)}
+    none, width = len(topology.vertices), topology.above_row.shape[1]
+
+    def rows(parts: list[Part]) -> npt.NDArray[np.int32]:
+        above = np.full((len(parts), width + 1), none + len(mounts), dtype=np.int32)
+        nodes = topology.rows(("node", part[1]) for part in parts)
+        above[:, 1:] = topology.above_row[nodes]
+        above[above == none] = none + len(mounts)
+        above[:, 0] = [none + number.get(part[2], len(mounts)) for part in parts]
+        return above
+
+    def count(above: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        counted: npt.NDArray[np.int64] = np.bincount(above.ravel(), minlength=none + len(mounts) + 1)[: none + len(mounts)]
+        return counted
+
+    known = [part for part in failing if ("node", part[1]) in topology.row]
+    others = [part for part in working if ("node", part[1]) in topology.row]
+    above, alive = rows(known), count(rows(others))
+    nodes = topology.rows(("node", part[1]) for part in known)
+    vertices: list[Vertex] = [*topology.vertices, *(("mount", name) for name in mounts)]
+    return _Table(known, vertices, above, topology.node[nodes], count(above) + alive, alive)
+
+
+def _causes(table: _Table, kind: str) -> list[Cause]:
+    left = np.arange(len(table.parts))
+    found: list[Cause] = []
+    while len(left) >= NODES_MIN and len(found) < CAUSES_MAX:
+        best = _best(table, left, kind)
+        if best is None:
+            return found
+        mine = (table.above[left] == best).any(axis=1)
+        parts = tuple(table.parts[index] for index in left[mine])
+        level, name = table.vertices[best]
+        found.append(Cause(level, name, parts, len(parts) / int(table.size[best])))
+        left = left[~mine]
+    return found
+
+
+def _best(table: _Table, left: npt.NDArray[np.int64], kind: str) -> int | None:
+    """The vertex that explains most of what is left; of those that explain about as much, the lowest and smallest."""
+    above, count = table.above[left], len(table.vertices)
+    hit = np.bincount(above.ravel(), minlength=count + 1)[:count]
+    pairs = np.unique(above.astype(np.int64) * (int(table.node.max(initial=0)) + 1) + table.node[left][:, None])
+    nodes = np.bincount(pairs // (int(table.node.max(initial=0)) + 1), minlength=count + 1)[:count]
+    whole, partly = [], []
+    for index in np.flatnonzero(nodes >= NODES_MIN):
+        explained, size = int(hit[index]), int(table.size[index])
+        outside = len(left) - explained
+        if explained >= SHARE_MIN * size and not table.alive[index] and (outside <= OUTSIDE_MAX * explained or explained == size):
+            whole.append((int(index), explained))
+        elif kind == "port" and not outside and explained >= SHARE_OF_PORTS.get(table.vertices[index][0], 2.0) * size:
+            partly.append((int(index), explained))
+    fits = whole or partly
+    if not fits:
         return None
-    # Most parts explained first; of equals the lowest and smallest vertex.
-    return min(
-        causes,
-        key=lambda cause: (
-            -len(cause.parts),
-            LEVELS.index(cause.level),
-            len(topology.below((cause.level, cause.name))),
-            cause.name,
-        ),
-    )
+    most = max(explained for _, explained in fits)
+    near = [index for index, explained in fits if most - explained <= OUTSIDE_MAX * explained]
+    return min(near, key=lambda index: (table.level[index], -hit[index], table.size[index], table.vertices[index][1]))
 
 
 def most_accused(complaints: Iterable[tuple[str, str]]) -> str | None:
@@ -146,22 +167,3 @@ def most_accused(complaints: Iterable[tuple[str, str]]) -> str | None:
     if len(ranked) > 1 and len(ranked[0][1]) < 2 * len(ranked[1][1]):
         return None
     return ranked[0][0]
-
-
-def _spines(fleet: Fleet) -> dict[str, set[str]]:
-    """leaf -> switches above it, from the cables between switches: {"from": leaf, "to": spine} or any two names."""
-    leaves = {leaf for node in fleet.nodes for leaf in node.nics.values()} | {node.switch for node in fleet.nodes if node.switch}
-    found: dict[str, set[str]] = defaultdict(set)
-    for cable in fleet.links:
-        ends = [str(value) for value in _ends(cable)]
-        for leaf, other in (ends, ends[::-1]) if len(ends) == 2 else ():
-            if leaf in leaves and other not in leaves:
-                found[leaf].add(other)
-    return found
-
-
-def _ends(cable: dict[str, Any]) -> list[Any]:
-    for pair in (("from", "to"), ("a", "b"), ("leaf", "spine"), ("source", "target")):
-        if all(name in cable for name in pair):
-            return [cable[name] for name in pair]
-    return [value for value in cable.values() if isinstance(value, str)][:2]

@@ -11,12 +11,12 @@ for half a time-out. By the view the council knows that a witness that says noth
 from collections.abc import Callable
 from math import ceil, inf
 
-from detectors.core.blame import Topology
 from detectors.core.docket import Docket
 from detectors.core.door import admit
 from detectors.core.rulebook import Rulebook
 from detectors.core.rules.domains import DomainRule
 from detectors.core.rules.silence import SilenceRule
+from detectors.core.topology import topology_of
 from detectors.core.types import Decision, Verdict, Vote
 from detectors.core.window import NEVER, Arrivals
 from detectors.core.world import World
@@ -62,7 +62,7 @@ class Engine:
         self.arrivals = Arrivals(size, policy.heartbeat_timeout, policy.heartbeat_timeout_max)
         self.docket = Docket(witness, policy.vote_seconds)
         self.silence = SilenceRule(self.world, self.arrivals, self.docket, policy)
-        topology = Topology(fleet)
+        topology = topology_of(fleet)
         self.rules = Rulebook(self.world, self.docket, policy, topology, self.silence, codes or CodeBook())
         self.domains = DomainRule(
             self.world, self.arrivals, self.docket, policy, self.silence, self.rules.locate, topology.above

@@ -6,7 +6,7 @@ a rank that ended on a suspect card) passes through here.
 
 from collections.abc import Callable
 
-from detectors.core.blame import Cause, Topology, common_causes, most_accused
+from detectors.core.blame import Cause, common_causes, most_accused
 from detectors.core.docket import Docket
 from detectors.core.parts import Parts
 from detectors.core.rules.exits import ExitRule
@@ -19,6 +19,7 @@ from detectors.core.rules.loss import LossRule
 from detectors.core.rules.pace import PaceRule
 from detectors.core.rules.resume import ResumeRule
 from detectors.core.rules.silence import SilenceRule
+from detectors.core.topology import Topology
 from detectors.core.types import Evidence
 from detectors.core.world import JobState, World
 from outrider.catalogue.codes import CodeBook

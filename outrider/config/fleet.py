@@ -18,13 +18,15 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     nodes: every machine, spares too.
     spares: names of those that stand by.
     jobs: usually empty, for a job tells of itself by a `job` signal.
-    links: cables between switches, for the graph.
+    links: cables between switches, for the graph: `{ from = "leaf-1", to = "spine-1" }`.
+    rails: rail -> its network devices or its leaf switches; empty: told from the cabling (docs/topology.md).
     """
 
     nodes: tuple[NodeEntry, ...] = ()
     spares: tuple[str, ...] = ()
     jobs: tuple[Job, ...] = ()
     links: tuple[dict[str, Any], ...] = ()
+    rails: dict[str, tuple[str, ...]] = {}
 
     def __post_init__(self) -> None:
         count = Counter(node.node for node in self.nodes)
@@ -35,4 +37,4 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def fleet(self, witnesses: tuple[str, ...]) -> Fleet:
         """The picture of the site that the judge starts from."""
-        return Fleet(nodes=self.nodes, jobs=self.jobs, spares=self.spares, links=self.links, witnesses=witnesses)
+        return Fleet(nodes=self.nodes, jobs=self.jobs, spares=self.spares, links=self.links, rails=self.rails, witnesses=witnesses)
