@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from collectors.ethtool import read_statistics
+from collectors.ethtool_netlink import Cards, Fec, FolderCards, KernelCards
 from collectors.frame.changes import Changes, Counters
 from collectors.frame.files import list_folder, read_int, read_text
 from collectors.frame.types import Collector, Note, NotSupported, Outcome, Place, Readings, Sample
 from collectors.netlink import open_link_socket, parse_links
+from collectors.port_list import find_ports
 from outrider.signals import Signal
 
 #: Pace of looking at states, where the kernel sends no message.
@@ -25,10 +27,11 @@ STATE_SECONDS = 2.0
 #: Pace of looking for new devices; one that is gone is noticed at once, by its state.
 FIND_SECONDS = 10.0
 #: Series of one port on the metrics page.
-COUNTERS_MAX = 64
+COUNTERS_MAX = 96
 #: Counters that a witness judges; the rest (bytes, packets) is for the metrics page only.
+#: Corrected blocks grow all the time on a fast link (PAM4): they are no error.
 _JUDGED = re.compile(
-    r"err|discard|drop|downed|recover|pause|wait|timeout|seq|symbol|integrity|overrun|cnp|ecn|nak|crc|fec|carrier|out_of_buffer"
+    r"^(?!fec_corrected)(?:.*)(?:err|discard|drop|downed|recover|pause|wait|timeout|seq|symbol|integrity|overrun|cnp|ecn|nak|crc|fec|carrier|out_of_buffer)"
 )
 #: Of a driver's hundreds of statistics, those of the wire: one a queue would be no use and much data.
 _WIRE = re.compile(r"_phy$|pause|^link_down|discards|out_of_buffer|symbol|^rx_pcs|fec|ecn|module_")
@@ -52,6 +55,7 @@ class _Port:
     interface: str = ""
     state: PortState | None = None
     values: dict[str, int] = field(default_factory=dict)
+    fec: Fec | None = None
     lively: bool = False
 
 
@@ -75,6 +79,7 @@ class Ports(Collector):
         super().__init__(place, note)
         root = Path(place.section.sysfs_root)
         self._ib, self._net = root / "class/infiniband", root / "class/net"
+        self._cards: Cards = KernelCards() if place.section.sysfs_root == "/sys" else FolderCards(root)
         self._real_net = place.section.sysfs_root == "/sys"
         self._socket: socket.socket | None = None
         self._ports: dict[tuple[str, str], _Port] = {}
@@ -100,6 +105,7 @@ class Ports(Collector):
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        self._cards.close()
 
     def read(self, now: float) -> Outcome:
         signals = self._hear(now)
@@ -129,18 +135,9 @@ class Ports(Collector):
 
     def _find(self) -> dict[tuple[str, str], _Port]:
         """The ports that are there now, with what is known of them."""
-        ports, taken = {}, set()
-        for nic in list_folder(self._ib):
-            interfaces = list_folder(self._ib / nic / "device/net")
-            taken.update(interfaces)
-            for number, port in enumerate(list_folder(self._ib / nic / "ports")):
-                interface = interfaces[min(number, len(interfaces) - 1)] if interfaces else ""
-                ports[nic, port] = _Port(nic, port, self._ib / nic / "ports" / port, interface)
-        for interface in list_folder(self._net):
-            wanted = interface in self.place.section.interfaces or interface in self.place.nics
-            if interface not in taken and (wanted or (self._net / interface / "device").exists()):
-                ports[interface, "1"] = _Port(interface, "1", None, interface)
-        return {key: self._ports.get(key, port) for key, port in ports.items()}
+        return {
+            key: self._ports.get(key) or _Port(*key, where.folder, where.interface) for key, where in find_ports(self.place).items()
+        }
 
     def _state(self, port: _Port) -> PortState | None:
         if port.folder is not None:
@@ -206,6 +203,7 @@ class Ports(Collector):
             labels = {"nic": port.nic, "port": port.port}
             for name, value in list(values.items())[:COUNTERS_MAX]:
                 samples.append(Sample("outrider_port_events_total", float(value), {**labels, "counter": name}))
+            samples += _fec_samples(port)
             if (carrier := values.get("carrier_changes")) is not None:
                 samples.append(Sample("outrider_port_carrier_changes_total", float(carrier), {"nic": port.nic}))
         samples.append(Sample("outrider_port_resets_total", float(self._counters.resets)))
@@ -219,6 +217,10 @@ class Ports(Collector):
             folders.append(folder / "statistics")
             if (changes := read_int(folder / "carrier_changes")) is not None:
                 values["carrier_changes"] = changes
+            port.fec = None
+            with contextlib.suppress(OSError):
+                port.fec = self._cards.fec(port.interface)
+                values |= {f"fec_{name}": value for name, value in port.fec.totals.items()}
             if self._real_net:
                 with contextlib.suppress(OSError):
                     values |= {name: value for name, value in read_statistics(port.interface).items() if _WIRE.search(name)}
@@ -239,3 +241,16 @@ class Ports(Collector):
             for port in self._ports.values()
             if port.state is not None and port.state.up and port.state.rate_gbps
         ]
+
+
+def _fec_samples(port: _Port) -> list[Sample]:
+    """The mode of error correction, and what each lane counts; a driver that tells none is shown as that."""
+    if not port.interface:
+        return []
+    labels = {"nic": port.nic, "port": port.port}
+    mode = "unsupported" if port.fec is None else port.fec.active or "none"
+    samples = [Sample("outrider_port_fec_mode", 1.0, {**labels, "mode": mode})]
+    for kind, lanes in port.fec.lanes.items() if port.fec is not None else ():
+        for lane, value in enumerate(lanes):
+            samples.append(Sample("outrider_port_fec_events_total", float(value), {**labels, "lane": str(lane), "kind": kind}))
+    return samples

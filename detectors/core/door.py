@@ -37,6 +37,7 @@ _DATA: Final[dict[str, dict[str, Types]]] = {
                   "sm_mhz_max": _NUMBER, "temp_c": _NUMBER, **_EVERY},
     "gpu_count": {"expected": _NUMBER, **_EVERY},
     "link": {"rate_gbps": _NUMBER, "rate_max_gbps": _NUMBER, "state": _TEXT, "peer_node": _TEXT, "peer_nic": _TEXT, **_EVERY},
+    "port_counters": {"module_alarms": _LIST, **_EVERY},
     "storage": {"seconds": _NUMBER, "error": _MAYBE_TEXT, "ok": _FLAG, "server": _TEXT, **_EVERY},
     "kernel": {"event": _TEXT, **_EVERY},
     "collective_timeout": {"last_enqueued": _NUMBER, "last_completed": _NUMBER, "elapsed_s": _NUMBER, **_EVERY},

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detectors.core.docket import Docket
+from detectors.core.identity import vote_key
 from detectors.core.types import Evidence
 from detectors.core.world import World
 from outrider.signals import Signal
@@ -38,9 +39,19 @@ ERROR_RATES = {
     "excessive_buffer_overrun_errors": 1.0,
     "rx_crc_errors_phy": 10.0,
     "rx_symbol_err_phy": 10.0,
+    # Blocks that error correction could not mend: each is a lost packet. A healthy link has none for hours (IEEE 802.3: a frame
+    # loss below 1e-10); the same laxer threshold as for other errors keeps a link that trains out.
+    "fec_uncorrectable_blocks": 10.0,
 }
 #: Pause frames a second that a device sends because it cannot take more; some are normal on a lossless fabric.
 PAUSES_PER_SECOND = 1000.0
+
+#: What ports share -> the fault and the subject key of its fall.
+COMMON = {
+    "switch": ("switch.down", "switch"), "spine": ("switch.down", "switch"), "rail": ("domain.lost", "rail"),
+    "rack": ("domain.lost", "rack"), "power": ("domain.lost", "power"),
+}  # fmt: skip
+OF_COMMON = frozenset(fault for fault, _ in COMMON.values())
 
 Locate = Callable[[set[tuple[str, ...]], set[tuple[str, ...]]], list[Any]]
 
@@ -79,8 +90,8 @@ class LinkRule:
         self.world, self.docket, self.locate = world, docket, locate
         self.ports: dict[tuple[str, str, str], Port] = {}
         self.switch_side: dict[tuple[str, str], float] = {}
-        #: switch -> ports that its fall explains.
-        self.switches: dict[str, list[Port]] = {}
+        #: (subject key, name) of a switch or another thing that ports share -> ports that its fall explains.
+        self.shared: dict[tuple[str, str], list[Port]] = {}
         #: Nodes all of whose ports are dark, to be told to the rule of silence: (node, text).
         self.dark_nodes: list[tuple[str, str]] = []
         self._due: float = float("inf")
@@ -118,6 +129,9 @@ class LinkRule:
         port = self._port(signal)
         if port is None:
             return
+        if (alarms := signal.data.get("module_alarms")) is not None:
+            self._module(port, signal, [str(alarm) for alarm in alarms], now)
+            return
         seconds, port.read_t = now - port.read_t, now
         for name, value in signal.data.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -127,6 +141,15 @@ class LinkRule:
             if before is not None and seconds > 0:
                 self._grown(port, name, max(0.0, value - before), seconds, now)
 
+    def _module(self, port: Port, signal: Signal, alarms: list[str], now: float) -> None:
+        """The port's cable, optical module or card complains by itself (too hot, no light, ..), or no longer does."""
+        if not alarms:
+            self.docket.clear_subject("nic.degraded", port.subject(), now, "its module complains no more")
+            return
+        text = f"the module of {port.nic} of {port.node} complains: {', '.join(alarms[:6]).replace('_', ' ')}"
+        self._note(port, signal, now, text)
+        self._accuse(port, "nic.degraded", now, text, "module", lasts=3600.0)
+
     def complaint(self, signal: Signal, accuser: str | None, accused: str | None, now: float) -> bool:
         """A rank lost its peer: True if a dark port at either end explains it."""
         device = signal.data.get("device")
@@ -135,9 +158,9 @@ class LinkRule:
             t=now, kind="collective_error", subject={"job": signal.job, "rank": signal.rank}, effect="confirm", text=text,
             layer="communication",
         )  # fmt: skip
-        for switch, ports in self.switches.items():
+        for (key, name), ports in self.shared.items():
             if any(port.node in (accuser, accused) and device in (None, port.nic) for port in ports):
-                self._add(("switch.down", {"switch": switch}), piece, now)
+                self._add((_fault(key), {key: name}), piece, now)
                 return True
         found = False
         for port in self.ports.values():
@@ -186,7 +209,7 @@ class LinkRule:
         self._common(dark, now)
         by_node: dict[str, list[Port]] = {}
         for port in dark:
-            if port.accused != "switch.down":
+            if port.accused not in OF_COMMON:
                 by_node.setdefault(port.node, []).append(port)
         for node, ports in sorted(by_node.items()):
             nics = self.world.node[node].nics
@@ -211,25 +234,39 @@ class LinkRule:
             ("port", port.node, port.nic) for port in self.ports.values() if port.down_since is None and port.up_t >= begun
         }  # fmt: skip
         for cause in self.locate(failing, working):
-            if cause.level not in ("switch", "spine"):
-                continue
+            fault, key = COMMON[cause.level]
             parts = set(cause.parts)
             ports = [port for port in dark if ("port", port.node, port.nic) in parts]
-            self.switches[cause.name] = ports
+            replaced = self._replaced((key, cause.name), ports)
+            self.shared[key, cause.name] = ports
             for port in ports:
-                if port.accused not in ("", "switch.down"):
-                    self.docket.clear_subject(port.accused, port.subject(), now, f"all ports of {cause.name} are dark")
-                port.accused = "switch.down"
-            self._switch_down(cause.name, cause.share, ports, now)
+                if port.accused and port.accused not in OF_COMMON:
+                    subject = {"node": port.node} if port.accused == "node" else port.subject()
+                    self.docket.clear_subject("nic.down", subject, now, f"all ports of {cause.name} are dark")
+                port.accused = fault
+            self._shared_down(fault, {key: cause.name}, cause.share, ports, replaced, now)
 
-    def _switch_down(self, switch: str, share: float, ports: list[Port], now: float) -> None:
+    def _replaced(self, vertex: tuple[str, str], ports: list[Port]) -> list[tuple[str, str]]:
+        """What was named for some of these ports before more of them went dark."""
+        mine = {id(port) for port in ports}
+        return [other for other, old in self.shared.items() if other != vertex and all(id(port) in mine for port in old)]
+
+    def _shared_down(
+        self, fault: str, subject: dict[str, Any], share: float, ports: list[Port], before: list[tuple[str, str]], now: float
+    ) -> None:
         nodes = sorted({port.node for port in ports})
-        text = f"{len(ports)} ports of {len(nodes)} nodes went dark together, {share:.0%} of what hangs on {switch}"
+        [(key, name)] = subject.items()
+        text = f"{len(ports)} ports of {len(nodes)} nodes went dark together, {share:.0%} of what hangs on {key} {name}"
         pieces = [piece for port in ports[:6] for piece in port.told[:1]]
+        extra: dict[str, Any] = {"nodes": nodes, "ports": len(ports)}
+        if before:
+            extra["replaces"] = [vote_key(_fault(old_key), {old_key: old}, "") for old_key, old in before]
         self.docket.accuse(
-            "switch.down", {"switch": switch}, now=now, evidence=tuple(pieces), reason=text, reason_code="common_switch",
-            decisive=True, extra={"nodes": nodes, "ports": len(ports)},
+            fault, subject, now=now, evidence=tuple(pieces), reason=text, reason_code=f"common_{key}", decisive=True, extra=extra,
         )  # fmt: skip
+        for old_key, old in before:
+            del self.shared[old_key, old]
+            self.docket.clear_subject(_fault(old_key), {old_key: old}, now, text)
 
     def _together(self, node: str, ports: list[Port], now: float) -> None:
         """Most ports of one node are dark: the node (its cards, its cables, its power), not each port by itself."""
@@ -275,11 +312,11 @@ class LinkRule:
         began = port.down_since or now
         port.down_since, port.up_t = None, now
         port.blinks.append(began)
-        if port.accused == "switch.down":
-            for switch, ports in list(self.switches.items()):
+        if port.accused in OF_COMMON:
+            for (key, name), ports in list(self.shared.items()):
                 if port in ports and all(one.down_since is None for one in ports):
-                    self.docket.clear_subject("switch.down", {"switch": switch}, now, "its ports are up again")
-                    del self.switches[switch]
+                    self.docket.clear_subject(_fault(key), {key: name}, now, "its ports are up again")
+                    del self.shared[key, name]
         elif port.accused == "node":
             if all(one.down_since is None for one in self.ports.values() if one.node == port.node):
                 self.docket.clear_subject("nic.down", {"node": port.node}, now, "its ports are up again")
@@ -391,3 +428,8 @@ class LinkRule:
 
     def _look_at(self, when: float) -> None:
         self._due = min(self._due, when)
+
+
+def _fault(key: str) -> str:
+    """The fault of what is named by a subject key."""
+    return "switch.down" if key == "switch" else "domain.lost"

@@ -1,0 +1,55 @@
+"""A module that complains by itself, and blocks that error correction could not mend: told to a person, no harm to the job."""
+
+from core_cluster import Cluster
+
+
+def test_a_module_that_complains_is_a_degraded_nic_until_it_complains_no_more() -> None:
+    cluster = Cluster()
+    cluster.run(5.0)
+    cluster.signal(
+        "port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": ["temperature_high_alarm"]},
+        text="module of mlx5_1: temperature high alarm",
+    )  # fmt: skip
+    cluster.run(5.0)
+    (change,) = cluster.changes("confirmed")
+    assert (change.fault, change.subject["node"], change.subject["nic"], change.response) == (
+        "nic.degraded",
+        "n2",
+        "mlx5_1",
+        "page",
+    )
+    assert any("temperature high alarm" in piece.text for piece in change.evidence)
+    assert {action.action for action in cluster.actions()} <= {"page"}
+    cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": []})
+    cluster.run(60.0)
+    assert [one.fault for one in cluster.changes("resolved")] == ["nic.degraded"]
+
+
+def test_a_modules_complaint_does_not_shorten_the_time_over_which_counters_are_held() -> None:
+    """Both come as one kind of signal: a rate must be of the counters' own readings."""
+    cluster = Cluster()
+    for reading in range(4):
+        cluster.run(10.0)
+        cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": []})
+        cluster.run(0.05)
+        cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"symbol_error": 20 * reading})
+    cluster.run(5.0)
+    assert cluster.confirmed() == []
+
+
+def test_blocks_that_cannot_be_corrected_are_an_error_of_the_link() -> None:
+    cluster = Cluster()
+    for reading in range(4):
+        cluster.run(10.0)
+        cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"fec_uncorrectable_blocks": 500 * reading})
+    cluster.run(5.0)
+    assert cluster.confirmed() == ["link.errors"]
+
+
+def test_strange_alarms_are_passed_over() -> None:
+    cluster = Cluster()
+    cluster.run(5.0)
+    for strange in ("hot", 7, {"a": 1}, None):
+        cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": strange})
+    cluster.run(5.0)
+    assert cluster.confirmed() == []
