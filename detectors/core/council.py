@@ -241,7 +241,10 @@ class Council:
             incident.response = rule.response
 
     def _settled(self, vote: Vote) -> bool:
-        """Votes that open nothing: about a node that is out already, or about an attempt that is over."""
+        """Votes that open nothing: about a node or domain that is out already, or about an attempt that is over."""
+        members = vote.extra.get("members")
+        if members and all(node in self.recovery.quarantined for node in members):
+            return True
         node = vote.subject.get("node")
         if node in self.recovery.quarantined and ("job" not in vote.subject or vote.fault.startswith("gpu.")):
             return True
@@ -274,10 +277,11 @@ class Council:
             self._refresh(incident, tally.newest, tally)
         incident.move(State.CONFIRMED, now)
         incident.confirmed_t = now
-        before = self.by_key.get(str(tally.newest.extra.get("replaces"))) if tally.newest is not None else None
         victims = [other for other in self.open.values() if other is not incident and explains(incident, other)]
-        if before in self.open and self.open[before] is not incident and self.open[before] not in victims:
-            victims.append(self.open[before])
+        for key in _replaced(tally.newest):
+            before = self.open.get(self.by_key.get(key, ""))
+            if before is not None and before is not incident and before not in victims:
+                victims.append(before)
         for other in victims:
             other.merged_into = incident.id
             self._join(incident, other)
@@ -291,11 +295,18 @@ class Council:
         """The incident's line and its actions."""
         if _blinds(incident):
             self.recovery.guard.blind = True
-        return [incident.change(now, "confirmed"), *self._act(incident, now)]
+        doubted = self._doubted(incident)
+        self.recovery.fit(incident, doubted, now)
+        return [incident.change(now, "confirmed"), *self.recovery.act(incident, doubted, now)]
 
     def _act(self, incident: Incident, now: float) -> list[Decision]:
-        doubted = {node for other in self.open.values() if other is not incident for node in other.nodes}
+        doubted = self._doubted(incident)
+        self.recovery.fit(incident, doubted, now)
         return list(self.recovery.act(incident, doubted, now))
+
+    def _doubted(self, incident: Incident) -> set[str]:
+        """Nodes of the other open incidents: none of them is a spare now."""
+        return {node for other in self.open.values() if other is not incident for node in other.nodes}
 
     def _close(self, incident: Incident, state: State, reason: str, now: float) -> list[Decision]:
         incident.move(state, now)
@@ -483,6 +494,12 @@ class Council:
 def _runs(seen: Any, attempt: int) -> bool:
     """Whether a view shows a job in a later attempt that has finished a step."""
     return isinstance(seen, list | tuple) and seen[0] > attempt and seen[1] >= 0
+
+
+def _replaced(vote: Vote | None) -> tuple[str, ...]:
+    """Keys of the votes that a vote takes the place of."""
+    told = vote.extra.get("replaces", ()) if vote is not None else ()
+    return (told,) if isinstance(told, str) else tuple(told)
 
 
 def _blinds(incident: Incident) -> bool:

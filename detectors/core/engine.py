@@ -65,7 +65,7 @@ class Engine:
         topology = topology_of(fleet)
         self.rules = Rulebook(self.world, self.docket, policy, topology, self.silence, codes or CodeBook())
         self.domains = DomainRule(
-            self.world, self.arrivals, self.docket, policy, self.silence, self.rules.locate, topology.above
+            self.world, self.arrivals, self.docket, policy, self.silence, self.rules.locate, topology.above, self.rules.hangs.stands
         )  # fmt: skip
         self.silence.holds = self.domains.holds
         self._boot: list[object] = [None] * size
@@ -122,8 +122,7 @@ class Engine:
             # On a grid: a thousand nodes that fall silent within a second are looked at together, not one by one.
             due = self.arrivals.next_late()
             self._silence_due = due if due == inf else max(due, ceil(due / SWEEP_SECONDS) * SWEEP_SECONDS)
-        if self.silence.advance(now) or now >= self.domains.next_due():
-            self.domains.look(now)
+        self.domains.advance(now, limit=self.silence.advance(now))
         self.rules.advance(now)
         if self.docket.abstaining and now >= self._abstain_until:
             self._abstain(False)

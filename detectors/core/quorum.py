@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from detectors.core.types import Verdict, Vote
+from outrider.catalogue import RESPONSES
 
 #: A witness that hears the suspect has this long to say so. Its view comes each second; half a second is for the ledger.
 VETO_SECONDS = 1.5
@@ -149,13 +150,22 @@ class Quorum:
             judged = self.witnesses if "silence" in newest.extra else [one for one in self.witnesses if one not in live]
             if any(opinions.get(witness) == Verdict.CLEAR for witness in judged):
                 return Tally(Outcome.SUSPECTED if len(faulty) >= self.needed else Outcome.NOTHING, opinions, newest)
-        sure = sum(1 for vote in faulty if vote.extra.get("sure", False) and _layered(vote))
+        certain = [vote for vote in faulty if vote.extra.get("sure", False) and _layered(vote)]
+        sure = len(certain)
         if sure >= self.needed and wait is None:
+            newest = self._majority(certain)
             alike = sum(1 for vote in faulty if vote.culprit == newest.culprit and vote.subject.keys() == newest.subject.keys())
             return Tally(Outcome.CONFIRMED, opinions, newest, agreed=alike >= self.needed)
         if len(faulty) >= self.needed:
             return Tally(Outcome.SUSPECTED, opinions, newest, wait if sure >= self.needed else None)
         return Tally(Outcome.NOTHING, opinions, newest)
+
+    def _majority(self, certain: list[Vote]) -> Vote:
+        """The fullest vote whose response a majority stands behind: a minority that asks for more gets no more."""
+        ranks = sorted((RESPONSES.index(vote.response) for vote in certain), reverse=True)
+        level = ranks[self.needed - 1]
+        agreed = [vote for vote in certain if RESPONSES.index(vote.response) <= level]
+        return max(agreed, key=lambda vote: (RESPONSES.index(vote.response), len(vote.evidence), vote.t))
 
     def _listen(self, ballot: Ballot, newest: Vote, opinions: dict[str, str], live: dict[str, Vote], now: float) -> float | None:
         """What witnesses without a vote say by their view of a silent node, or of most nodes of a silent group.

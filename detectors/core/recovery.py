@@ -63,7 +63,7 @@ class Recovery:
     def act(self, incident: Incident, doubted: set[str], now: float) -> list[Action]:
         """The actions of an incident, or their recorded refusals. `doubted`: nodes of other open incidents."""
         self._brake(incident, now)
-        unfit = doubted | set(self.quarantined) | set(incident.nodes) | self.safety.unfit(now)
+        unfit = self._unfit(incident, doubted, now)
         claims_before = dict(self.spares.claimed)
         places = self._places(incident, unfit) if incident.response == "restart" else {}
         plan = wanted(incident, self.world, places)
@@ -87,9 +87,33 @@ class Recovery:
         self._settle(incident, out, claims_before, now)
         return out
 
+    def fit(self, incident: Incident, doubted: set[str], now: float) -> None:
+        """Makes a lost domain's response what the spares allow: it is replaced as a whole, or a person is told.
+
+        A job that misses some of its slots would only wait again.
+        """
+        if incident.fault != "domain.lost" or not incident.extra.get("members"):
+            return
+        if incident.extra.pop("short_of_spares", None) is not None:
+            incident.response = incident.asked
+        unfit = self._unfit(incident, doubted, now)
+        free = sum(name not in self.spares.claimed and name not in unfit for name in self.spares.names)
+        under_way = {item["from"] for name in incident.jobs for item in self.replaced.get(name, (0, []))[1]}
+        need = [node for node in incident.extra["members"] if node not in under_way]
+        if incident.response == "restart" and len(need) > free:
+            incident.response = "page"
+            incident.extra["short_of_spares"] = f"limit: {len(need)} nodes to replace, {free} spares"
+            incident.explanation += f"; {len(need)} nodes would have to be replaced, and {free} spares are free"
+
+    def _unfit(self, incident: Incident, doubted: set[str], now: float) -> set[str]:
+        """Nodes that may take no slot now."""
+        return doubted | set(self.quarantined) | set(incident.nodes) | self.safety.unfit(now)
+
     def _order(self, incident: Incident, item: Planned, after: tuple[str, ...], now: float) -> Action:
         nodes = [*incident.nodes, *item.nodes]
         refused = self.guard.refuses(item.action, incident=incident.id, fault=incident.fault, jobs=item.jobs, nodes=nodes, now=now)
+        if refused is None and item.action in DRASTIC:
+            refused = incident.extra.get("short_of_spares")
         if refused is None and item.action == "drain" and item.jobs and self._spares_gone(now):
             refused = f"limit: no spare is left, and {item.target['node']} still works"
         snapshot = item.action == "snapshot"

@@ -57,8 +57,10 @@ class Spares:
 
 
 def taken_out(incident: Incident) -> list[str]:
-    """The machines that the incident's response takes out."""
-    return incident.nodes if incident.culprit in OF_A_MACHINE and incident.fault != "domain.lost" else []
+    """The machines that the incident's response takes out; of a lost domain those that the job it took with it needs."""
+    if incident.fault == "domain.lost":
+        return sorted(incident.extra.get("members", ())) if incident.response == "restart" else []
+    return incident.nodes if incident.culprit in OF_A_MACHINE else []
 
 
 def suffering(incident: Incident, world: World) -> list[JobState]:
@@ -76,7 +78,10 @@ def wanted(incident: Incident, world: World, places: dict[str, Place]) -> list[P
     """
     jobs = suffering(incident, world)
     plan: list[Planned] = []
-    match incident.response:
+    response = incident.response
+    if incident.fault == "domain.lost" and response == "restart" and not taken_out(incident):
+        response = "page"  # whatever the site asks for: no job is known to be lost with it
+    match response:
         case "restart":
             going = [state for state in jobs if state.name in places]
             if incident.fault not in POISONED:
@@ -95,6 +100,8 @@ def wanted(incident: Incident, world: World, places: dict[str, Place]) -> list[P
                 plan += [_snapshot(state, incident) for state in jobs]
             if incident.fault == "agent.lost":
                 plan += [Planned("agent_restart", {"node": node}, nodes=[node]) for node in incident.nodes]
+            if "short_of_spares" in incident.extra:
+                plan += [_restart(state, Place([], "newest")) for state in jobs]  # refused, and recorded as such
         case _:
             pass
     return plan

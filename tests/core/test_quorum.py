@@ -1,5 +1,7 @@
 """The count of votes against a slow, simple twin, and what a minority can do: nothing."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,3 +106,20 @@ def test_a_witness_that_shows_no_view_is_lost_only_if_the_others_do() -> None:
         quorum.saw(view(witness, []), 20.0)
     doubts = quorum.doubts(20.0)
     assert doubts["w3"] is not None and doubts["w3"][0] == "monitor.witness_lost" and doubts["w1"] is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([3, 5]), st.lists(st.sampled_from(["watch", "page", "restart"]), min_size=5, max_size=5), st.booleans(),
+)  # fmt: skip
+def test_a_minority_that_asks_for_more_gets_no_more(size: int, asked: list[str], decisive: bool) -> None:
+    """The response that goes out is one that a majority asks for, or something milder than its own wish."""
+    ladder = ("watch", "page", "restart")
+    quorum, ballot = Quorum(NAMES[:size]), Ballot("node.lost|node=n1|b", 0.0)
+    for witness, response in zip(NAMES[:size], asked, strict=False):
+        one = vote(witness, Verdict.FAULTY, True, False, decisive=decisive, layers=2)
+        ballot.votes[witness] = (replace(one, response=response), 0.0)
+    tally = quorum.tally(ballot, 1.0)
+    assert tally.outcome is Outcome.CONFIRMED and tally.newest is not None
+    behind = sum(ladder.index(response) >= ladder.index(tally.newest.response) for response in asked[:size])
+    assert behind >= size // 2 + 1

@@ -1,6 +1,7 @@
 """Many silent nodes at once: first what they share is asked, then whether it is the watching itself that fails.
 
-    a rack, switch or power feed explains them      -> `domain.lost` (or `path.broken`, if their jobs prove them alive)
+    a rack, switch or power feed explains them      -> `domain.lost` (or `path.broken`, if their jobs prove them alive):
+                                                       a page, and a restart if it took its job with it (`outage`)
     nothing explains them and they are very many    -> `monitor.blind`: nobody is judged, a person is paged
 
 While either may still turn out, verdicts on single nodes are held for a moment: nodes of one rack go late within one
@@ -12,6 +13,7 @@ from math import ceil
 from typing import Any, Protocol
 
 from detectors.core.docket import Docket
+from detectors.core.rules.outage import Stands, outage_of
 from detectors.core.rules.silence import HOLD_SECONDS, Case, SilenceRule
 from detectors.core.types import Evidence
 from detectors.core.window import Arrivals
@@ -52,13 +54,15 @@ class DomainRule:
         world, arrivals, docket, policy, silence: what is known, and the cases of single nodes.
         locate: failing and working parts -> common causes.
         above: the vertices that a part hangs below.
+        stands: whether a job has made no progress for longer than it should.
     """
 
     def __init__(
-        self, world: World, arrivals: Arrivals, docket: Docket, policy: Policy, silence: SilenceRule, locate: Locate, above: Above
-    ) -> None:
+        self, world: World, arrivals: Arrivals, docket: Docket, policy: Policy, silence: SilenceRule, locate: Locate, above: Above,
+        stands: Stands,
+    ) -> None:  # fmt: skip
         self.world, self.arrivals, self.docket, self.policy = world, arrivals, docket, policy
-        self.silence, self.locate = silence, locate
+        self.silence, self.locate, self._stands = silence, locate, stands
         self._siblings: dict[str, list[list[int]]] = {}
         members: dict[tuple[str, str], list[int]] = {}
         for node, row in world.row.items():
@@ -67,12 +71,14 @@ class DomainRule:
         for node in world.nodes:
             groups = [members[vertex] for vertex in above(("node", node))]
             self._siblings[node] = [rows for rows in groups if len(rows) >= QUIET_MIN]
-        self._above = above
+        self._above, self._members = above, members
         #: (fault, vertex) -> (subject, nodes).
         self._accused: dict[tuple[str, tuple[str, str]], tuple[dict[str, Any], list[str]]] = {}
         #: Vertices that are accused: whatever is silent below one of them is its matter.
         self._vertices: set[tuple[str, str]] = set()
         self._settles_at: float | None = None
+        #: A silent node below an accused vertex would be lost by itself: whether the vertex took its job is to be looked at.
+        self._weigh_at = float("inf")
         self.blind = False
         self._deaf = False
 
@@ -90,6 +96,7 @@ class DomainRule:
         """Why a verdict on a single node must wait, or None."""
         for vertex in self._above(("node", case.node)):
             if vertex in self._vertices:
+                self._weigh_at = min(self._weigh_at, now)
                 return f"it is one of those behind {vertex[0]} {vertex[1]}"
         if self.blind:
             return "too many nodes are silent at once to judge any of them"
@@ -110,8 +117,15 @@ class DomainRule:
         return None
 
     def next_due(self) -> float:
-        """When many nodes fell silent and no more have for a moment."""
-        return self._settles_at if self._settles_at is not None else float("inf")
+        """When many nodes fell silent and no more have for a moment, or a lost domain is to be weighed."""
+        return min(self._weigh_at, self._settles_at if self._settles_at is not None else float("inf"))
+
+    def advance(self, now: float, limit: bool) -> None:
+        """Looks at what is due. `limit`: a silent node has come to its hard limit."""
+        if limit or (self._settles_at is not None and now >= self._settles_at):
+            self.look(now)
+        if now >= self._weigh_at:
+            self._weigh(now)
 
     def look(self, now: float) -> None:
         """Asks what the silent nodes share. Call it when a node has become late, is heard again, or came to its limit."""
@@ -155,24 +169,44 @@ class DomainRule:
             self._look_deaf(now)
 
     def _accuse(self, fault: str, cause: Cause, now: float) -> None:
-        vertex = (cause.level, cause.name)
+        vertex = self._nearest(fault, (cause.level, cause.name))
         nodes = sorted(part[1] for part in cause.parts)
         known = self._accused.get((fault, vertex))
         if (known is not None and known[1] == nodes) or any(self._explaining(node) not in (None, vertex) for node in nodes[:1]):
             return
-        subject = {"switch" if cause.level == "spine" else cause.level: cause.name}
+        subject = {"switch" if vertex[0] == "spine" else vertex[0]: vertex[1]}
         self._accused[fault, vertex] = (subject, nodes)
         self._vertices.add(vertex)
         pieces = tuple(
             Evidence(t=now, kind="heartbeat", subject={"node": node}, effect="confirm", text=f"{node} is silent")
             for node in nodes[:8]
         )
-        text = f"{len(nodes)} nodes behind {cause.level} {cause.name} fell silent together, {cause.share:.0%} of it"
+        text = f"{len(nodes)} nodes behind {vertex[0]} {vertex[1]} fell silent together, {cause.share:.0%} of it"
         self.docket.accuse(
             fault, subject, now=now, evidence=pieces, reason=text, reason_code="common_cause", response="page", decisive=True,
             extra={"nodes": nodes, "silence_group": True},
         )  # fmt: skip
         self._again(nodes, now)
+
+    def _nearest(self, fault: str, vertex: tuple[str, str]) -> tuple[str, str]:
+        """Of a switch and a rack that hold the same nodes: the rack where the nodes are gone, the switch where only the way is."""
+        rows = self._members.get(vertex, [])
+        if fault != "domain.lost" or vertex[0] != "switch" or not rows:
+            return vertex
+        rack = self.world.rack.get(self.world.nodes[rows[0]])
+        return ("rack", rack) if rack and self._members.get(("rack", rack)) == rows else vertex
+
+    def _weigh(self, now: float) -> None:
+        """Which lost domains took their jobs with them."""
+        self._weigh_at = float("inf")
+        for (fault, vertex), (subject, nodes) in list(self._accused.items()) if not self.blind else ():
+            found = outage_of(nodes, self.world, self.silence, self._stands, now) if fault == "domain.lost" else None
+            if found is not None:
+                text = f"{len(nodes)} nodes behind {vertex[0]} {vertex[1]} are silent: {found.text}"
+                self.docket.accuse(
+                    fault, subject, now=now, evidence=found.evidence, reason=text, reason_code=found.code, response="restart",
+                    decisive=True, extra=found.told(self.world),
+                )  # fmt: skip
 
     def _take_back(self, now: float) -> None:
         for key, (subject, nodes) in list(self._accused.items()):

@@ -98,7 +98,7 @@ class HangRule:
         if state is not None and signal.rank is not None:
             groups = {str(name): one for name, one in signal.data.items() if isinstance(one, dict)}
             self._record(state, signal.rank, groups, now)
-            if state.name in self.accused or self._stands(state, now):
+            if state.name in self.accused or self.stands(state, now):
                 self._look(state, now)
 
     def _record(self, state: JobState, rank: int, groups: dict[str, dict[str, Any]], now: float) -> None:
@@ -136,7 +136,8 @@ class HangRule:
             return min(max(self.policy.hang_steps * usual, self.policy.hang_seconds_min), hard), hard
         return None, hard
 
-    def _stands(self, state: JobState, now: float) -> bool:
+    def stands(self, state: JobState, now: float) -> bool:
+        """Whether a job has made no progress for longer than its pace, or else its phase, allows."""
         soft, hard = self.limits(state)
         return now >= state.moved_t + (soft if soft is not None else hard)
 

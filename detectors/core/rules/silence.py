@@ -15,7 +15,7 @@ from typing import Any
 from detectors.core.docket import Docket
 from detectors.core.identity import short_hash, spread, vote_key
 from detectors.core.types import CopyRequest, Effect, Evidence, ProbeRequest
-from detectors.core.window import Arrivals
+from detectors.core.window import NEVER, Arrivals
 from detectors.core.world import JobState, World
 from outrider.config.policy import Policy
 from outrider.signals import KINDS, Signal
@@ -60,6 +60,11 @@ class Case:
     base: float = 0.0
     alive: bool = False
     looked: float = 0.0
+    #: By itself it would be lost for good: no life, and a second layer or the hard limit. Its domain may still speak for it.
+    gone: bool = False
+    #: What peers found: something there answers; all who could ask got nothing.
+    answered: bool = False
+    unanswered: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -210,6 +215,7 @@ class SilenceRule:
         self._ask(case, now)
         self._set_due(case, now)
         found = self._look(case, now)
+        case.gone = found.sure and found.fault == "node.lost"
         if found.sure and (why := self.holds(case, now)) is not None:
             found = Finding(found.fault, False, f"{found.reason}; {why}", "held", "watch", found.evidence)
         if case.fault and case.fault != found.fault:
@@ -234,6 +240,8 @@ class SilenceRule:
         alive = self._life(case, now)
         case.alive = alive is not None
         answers = self._answers(case, now)
+        case.answered = any(answer != "none" for answer in answers.values())
+        case.unanswered = bool(answers) and not case.answered
         complaints = self._complaints(case, now)
         # Whoever was proven alive is silent since then, not since its last heartbeat.
         hard = now >= (case.since if case.alive else case.base) + self.policy.hard_limit_seconds
@@ -348,6 +356,10 @@ class SilenceRule:
             for when, accuser, text in told
             if when >= case.base - COMPLAINT_LEAD_SECONDS and accuser != case.node
         )
+
+    def newest_complaint(self, node: str) -> float:
+        """When a peer last lost the node; NEVER if none did."""
+        return max((when for when, accuser, _ in self.complaints.get(node, ()) if accuser != node), default=NEVER)
 
     def _ask(self, case: Case, now: float) -> None:
         """Asks three living peers to probe the node: one of its own rack, the others from elsewhere."""
