@@ -2,12 +2,13 @@
 
 The site is a graph (`outrider.topology`) whose leaves are nodes, their network ports, and their uses of mounts; its inner vertices
 are what they share: leaf switch, rack, power feed, spine, rail, mount. A cause is an inner vertex. It explains the parts below it
-that fail; a part below it that works contradicts it. Counting is one `bincount` over the rows of the failing parts.
+that fail; a part below it that works contradicts it (but a client that is answered, from a cache or by another of its servers, does
+not clear a mount that most others wait for). Counting is one `bincount` over the rows of the failing parts.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +49,6 @@ class _Table:
     node: npt.NDArray[np.int32]
     size: npt.NDArray[np.int64]
     alive: npt.NDArray[np.int64]
-    level: npt.NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.level = np.array([SHARED.index(level) for level, _ in self.vertices], dtype=np.int64)
 
 
 def common_causes(topology: Topology, failing: Iterable[Part], working: Iterable[Part] = ()) -> list[Cause]:
@@ -138,7 +135,8 @@ def _best(table: _Table, left: npt.NDArray[np.int64], kind: str) -> int | None:
     for index in np.flatnonzero(nodes >= NODES_MIN):
         explained, size = int(hit[index]), int(table.size[index])
         outside = len(left) - explained
-        if explained >= SHARE_MIN * size and not table.alive[index] and (outside <= OUTSIDE_MAX * explained or explained == size):
+        clear = table.alive[index] and table.vertices[index][0] != "mount"
+        if explained >= SHARE_MIN * size and not clear and (outside <= OUTSIDE_MAX * explained or explained == size):
             whole.append((int(index), explained))
         elif kind == "port" and not outside and explained >= SHARE_OF_PORTS.get(table.vertices[index][0], 2.0) * size:
             partly.append((int(index), explained))
@@ -147,7 +145,7 @@ def _best(table: _Table, left: npt.NDArray[np.int64], kind: str) -> int | None:
         return None
     most = max(explained for _, explained in fits)
     near = [index for index, explained in fits if most - explained <= OUTSIDE_MAX * explained]
-    return min(near, key=lambda index: (table.level[index], -hit[index], table.size[index], table.vertices[index][1]))
+    return min(near, key=lambda index: (SHARED.index(table.vertices[index][0]), -hit[index], table.size[index], table.vertices[index][1]))
 
 
 def most_accused(complaints: Iterable[tuple[str, str]]) -> str | None:

@@ -47,7 +47,7 @@ class Rulebook:
         self.codes = GpuCodeRule(world, self.parts, docket, codes)
         self.health = GpuHealthRule(world, self.parts, docket)
         self.links = LinkRule(world, docket, self.locate)
-        self.host = HostRule(world, docket)
+        self.host = HostRule(world, docket, self.locate)
         self.exits = ExitRule(world, docket, self._explains_exit, self._doubts, self._blamed)
         self.hangs = HangRule(world, docket, policy, silence.age, self.health.odd_of)
         self.pace = PaceRule(world, docket)

@@ -57,7 +57,7 @@ class Twin:
             if len({part[1] for part in mine}) < NODES_MIN:
                 continue
             near_all = elsewhere <= OUTSIDE_MAX * len(mine) or mine == members
-            if len(mine) / len(members) >= SHARE_MIN and not (members & alive) and near_all:
+            if len(mine) / len(members) >= SHARE_MIN and (vertex[0] == "mount" or not (members & alive)) and near_all:
                 wholes.append((vertex, mine, len(members)))
             elif kind == "port" and not elsewhere and len(mine) / len(members) >= SHARE_OF_PORTS.get(vertex[0], 2.0):
                 parts.append((vertex, mine, len(members)))

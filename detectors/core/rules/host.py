@@ -1,5 +1,6 @@
 """What the kernel, the provider and the storage of a node say."""
 
+from collections.abc import Callable
 from typing import Any
 
 from detectors.core.docket import Docket
@@ -33,20 +34,30 @@ _STORAGE_WORDS = (
     "io_schedule",
     "wait_on_page",
 )
+Locate = Callable[[set[tuple[str, ...]], set[tuple[str, ...]]], list[Any]]
+#: The subject key of what the clients of a mount share. A spine is a switch.
+_SHARED = {"rack": "rack", "power": "power", "switch": "switch", "spine": "switch"}
 _FULL = ("no space", "enospc", "disk quota", "quota exceeded", "full")
 
 
 class HostRule:
-    """Judges kernel events, reclaim notices and storage for one witness."""
+    """Judges kernel events, reclaim notices and storage for one witness.
 
-    def __init__(self, world: World, docket: Docket) -> None:
-        self.world, self.docket = world, docket
+    Args:
+        world, docket: what is known, where suspicions are kept.
+        locate: failing and working parts -> common causes (the graph's answer).
+    """
+
+    def __init__(self, world: World, docket: Docket, locate: Locate) -> None:
+        self.world, self.docket, self.locate = world, docket, locate
         #: node -> when its kernel killed for want of memory.
         self.oom: dict[str, tuple[float, str]] = {}
         #: (server or mount) -> nodes whose operations hang there; and nodes that were served lately.
         self._hanging: dict[str, dict[str, float]] = {}
         self._served: dict[str, dict[str, float]] = {}
         self._accused: dict[str, dict[str, Any]] = {}
+        #: Server or mount -> when it began to hang.
+        self._begun: dict[str, float] = {}
 
     def kernel(self, signal: Signal, now: float) -> tuple[str, str] | None:
         """A kernel event. Returns (event, text) where other rules must know: panic, hung_task."""
@@ -124,6 +135,7 @@ class HostRule:
             return
         slow = isinstance(seconds, int | float) and seconds >= STORAGE_SECONDS
         if data.get("ok") is False or slow:
+            self._begun.setdefault(where, now)
             self._hanging.setdefault(where, {})[str(node)] = now
             self._served.setdefault(where, {}).pop(str(node), None)
             self._hangs(where, signal, now)
@@ -144,9 +156,14 @@ class HostRule:
         served = [node for node, when in self._served.get(where, {}).items() if now - when <= LASTS_SECONDS]
         names = {key: value for key, value in (("mount", signal.mount), ("server", signal.server)) if value is not None}
         alone = len(clients) == 1 and (served or len(self.world.nodes) > 1)
+        culprit = None
         if alone:
             subject: dict[str, Any] = {"node": clients[0], **names}
             reason = f"{where} does not answer {clients[0]}" + (f", and answers {len(served)} others" if served else "")
+            culprit = "node" if served else None
+        elif (place := self._shared_place(where, clients, now)) is not None:
+            subject, culprit = {place[0]: place[1], **names}, "switch"
+            reason = f"{where} does not answer the {len(clients)} nodes of {place[0]} {place[1]}, and answers others"
         else:
             subject = names or {"mount": where}
             reason = f"{where} does not answer {len(clients)} nodes"
@@ -154,18 +171,29 @@ class HostRule:
         self._accused[where] = subject
         jobs = sorted({state.name for node in clients for state in self.world.jobs_on(node)})
         self._accuse(
-            "storage.hang", subject, now, piece, reason, "one_client" if alone else "server", response="page",
-            culprit="node" if alone and served else None, decisive=False,
+            "storage.hang", subject, now, piece, reason, "one_client" if alone else "one_place" if culprit else "server",
+            response="page", culprit=culprit, decisive=False,
             extra={"jobs": jobs} | ({"replaces": vote_key("storage.hang", before, "")} if before not in (None, subject) else {}),
         )  # fmt: skip
         if before is not None and before != subject:
             self.docket.clear_subject("storage.hang", before, now, reason)
+
+    def _shared_place(self, where: str, clients: list[str], now: float) -> tuple[str, str] | None:
+        """What the clients that hang share besides the mount, if others are still served: (subject key, name)."""
+        begun = self._begun.get(where, now)
+        served = self._served.get(where, {})
+        working: set[tuple[str, ...]] = {("client", node, where) for node, when in served.items() if when > begun}
+        causes = self.locate({("client", node, where) for node in clients}, working) if working else []
+        if len(causes) != 1 or causes[0].level not in _SHARED or len(causes[0].parts) < len(clients):
+            return None
+        return _SHARED[causes[0].level], causes[0].name
 
     def _answers(self, where: str, node: str, now: float) -> None:
         if not self._hanging[where]:
             self._drop(where, now, f"{where} answers {node} again")
 
     def _drop(self, where: str, now: float, reason: str) -> None:
+        self._begun.pop(where, None)
         if (subject := self._accused.pop(where, None)) is not None:
             self.docket.clear_subject("storage.hang", subject, now, reason)
 
