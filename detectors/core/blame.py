@@ -140,12 +140,26 @@ def _best(table: _Table, left: npt.NDArray[np.int64], kind: str) -> int | None:
             whole.append((int(index), explained))
         elif kind == "port" and not outside and explained >= SHARE_OF_PORTS.get(table.vertices[index][0], 2.0) * size:
             partly.append((int(index), explained))
-    fits = whole or partly
+    fits = _told_apart(whole or partly, above, table)
     if not fits:
         return None
     most = max(explained for _, explained in fits)
     near = [index for index, explained in fits if most - explained <= OUTSIDE_MAX * explained]
-    return min(near, key=lambda index: (SHARED.index(table.vertices[index][0]), -hit[index], table.size[index], table.vertices[index][1]))
+    return min(near, key=lambda index: (_level(table, index), -hit[index], table.size[index], table.vertices[index][1]))
+
+
+def _told_apart(fits: list[tuple[int, int]], above: npt.NDArray[np.int32], table: _Table) -> list[tuple[int, int]]:
+    """Without spines that explain the very same parts: a leaf that hangs on four of them is dark by none of the four."""
+    spines: dict[bytes, list[int]] = defaultdict(list)
+    for index, _ in fits:
+        if table.vertices[index][0] == "spine":
+            spines[(above == index).any(axis=1).tobytes()].append(index)
+    alike = {index for group in spines.values() if len(group) > 1 for index in group}
+    return [fit for fit in fits if fit[0] not in alike]
+
+
+def _level(table: _Table, index: int) -> int:
+    return SHARED.index(table.vertices[index][0])
 
 
 def most_accused(complaints: Iterable[tuple[str, str]]) -> str | None:

@@ -62,6 +62,8 @@ class Twin:
             elif kind == "port" and not elsewhere and len(mine) / len(members) >= SHARE_OF_PORTS.get(vertex[0], 2.0):
                 parts.append((vertex, mine, len(members)))
         fits = wholes or parts
+        spines = [one[1] for one in fits if one[0][0] == "spine"]
+        fits = [one for one in fits if one[0][0] != "spine" or spines.count(one[1]) == 1]
         most = max((len(mine) for _, mine, _ in fits), default=0)
         near = [one for one in fits if most - len(one[1]) <= OUTSIDE_MAX * len(one[1])]
         if not near:

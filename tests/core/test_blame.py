@@ -70,6 +70,15 @@ def test_a_rail_whose_ports_fail_across_leaves_is_named_and_a_switch_above_it_fi
     assert common_causes(site(links=()), few) == []  # four ports of one device name in four racks are four ports
 
 
+def test_of_spines_that_explain_the_same_none_is_named() -> None:
+    links = tuple({"from": f"leaf-{r}-{x}", "to": f"spine-{x}-{s}"} for r in range(4) for x in range(2) for s in range(2))
+    failing = {("port", f"n{r}-{k}", "mlx5_1") for r in range(4) for k in range(8)}
+    assert names(common_causes(site(links=links), failing)) == [("rail", "mlx5_1")]
+    links += ({"from": "leaf-0-1", "to": "spine-x"}, {"from": "leaf-1-1", "to": "spine-x"})
+    two = {part for part in failing if part[1][1] in "01"}
+    assert names(common_causes(site(links=links), two)) == [("spine", "spine-x")]  # it alone is above both leaves and no other
+
+
 def test_rails_may_be_named_by_the_site() -> None:
     rails = {"blue": tuple(f"leaf-{r}-0" for r in range(4)), "red": ("mlx5_1",)}
     topology = site(links=(), rails=rails)
@@ -112,6 +121,7 @@ def sites(draw: st.DrawFn) -> Fleet:
     )  # fmt: skip
     leaves = sorted({leaf for node in nodes for leaf in (*node.nics.values(), *([node.switch] if node.switch else []))})
     links = [{"from": f"spine-{k % 2}", "to": leaf} for k, leaf in enumerate(leaves)] if tiers else []
+    links += [{"leaf": leaf, "spine": "spine-1"} for leaf in leaves] if tiers and draw(st.booleans()) else []
     links += [{"a": f"spine-{k}", "b": "core"} for k in range(2)] if tiers > 1 and len(leaves) > 1 else []
     rails = {"blue": tuple(leaf for leaf in leaves if leaf.endswith("-0"))} if draw(st.booleans()) else {}
     return Fleet(nodes=nodes, links=tuple(links), rails=rails)
