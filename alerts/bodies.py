@@ -34,6 +34,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
 
     `incident`, `fault`, `culprit`, `subject`, `response`, `repair`, `explanation`: the incident in short. `node`, `job`, `attempt`:
     what is to be touched; `attempt` is the one to be ended. `replace`: slots that change their node; ranks stay with their slots.
+    `slots`: the rank map of the next attempt, the node of each slot in rank order (null: the scheduler chooses); empty: unknown.
     `fence` only grows: a receiver drops what is older than the highest it has seen for that job or node. `dry_run`: change nothing.
     """
 
@@ -52,6 +53,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None = None
     ranks: tuple[int, ...] | None = None
     replace: tuple[Replace, ...] = ()
+    slots: tuple[str | None, ...] = ()
     resume: Resume | None = None
 
 

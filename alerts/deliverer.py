@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import random
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from outrider.config.fleet import FleetSection
 from outrider.config.ledger import LedgerSection
 from outrider.config.security import SecuritySection
 from outrider.config.site import Config, SiteSection, read_config
+from outrider.config.witness import WitnessSection
 from outrider.fleet import leaf_of
 
 #: Deliveries under way at once: bounds memory and sockets. 1,000 incidents are 16 rounds of it.
@@ -255,11 +257,25 @@ async def serve(config: Config) -> None:
         senders = make_senders(settings, ledger, config.get(SiteSection).name, leaves)
         security = config.get(SecuritySection)
         tokens = security.viewer_tokens() if security.viewer_token_file else ()
-        async with metrics.page(settings, ledger, tokens):
+        async with metrics.page(settings, ledger, tokens), _watching(config):
             holder = f"deliverer-{time.monotonic_ns():x}"
             await Deliverer(ledger, settings, senders, holder, random.Random(), metrics).run()  # noqa: S311
     finally:
         await ledger.close()
+
+
+@contextlib.asynccontextmanager
+async def _watching(config: Config) -> AsyncIterator[None]:
+    """Listens to Kueue while it lasts, where there are clusters and witnesses that can be told."""
+    targets, section, security = config.get(AlertsConfig).kubernetes, config.get(WitnessSection), config.get(SecuritySection)
+    if not (targets and section.members and security.agent_token_file):
+        yield
+        return
+    from alerts.schedulers.kueue_watch import watching
+    from alerts.witnesses import Witnesses
+
+    async with watching(targets, Witnesses(section, security).tell):
+        yield
 
 
 def run(config_path: str | None) -> int:

@@ -22,6 +22,14 @@ PORT_RETRIES: Final = (
 PORT_WAITS: Final = (
     "port_xmit_wait|np_cnp_sent|np_cnp_packets_sent|rp_cnp_handled|np_ecn_marked_roce_packets|.*[rt]x_.*pause|.*out_of_buffer"
 )
+
+
+def grown(selector: str, window: str) -> str:
+    """How much counters of events grew in `window`. A counter of a process that counts from nothing is born with its first event,
+    and `increase` does not see a birth: what was not there a window ago counts whole. Not for counters that hardware keeps."""
+    return f"({selector} unless {selector} offset {window} or increase({selector}[{window}]))"
+
+
 _PORTS: Final = f'counter=~"{PORT_ERRORS}|{PORT_RETRIES}|{PORT_WAITS}"'
 
 #: name, expression. Only metrics of `outrider.metrics`, and `up`. Made at every evaluation: few series, or people wait for them.
@@ -32,14 +40,14 @@ RECORDING: Final[tuple[tuple[str, str], ...]] = (
      'sum by (site, node) (max without (instance, witness) (outrider_incident_open{node!=""}))'),
     ("switch:outrider_incident_open:sum",
      'sum by (site, switch) (max without (instance, witness) (outrider_incident_open{switch!=""}))'),
-    ("fault_event:outrider_incidents:increase1d", "sum by (site, fault, event) (increase(outrider_incidents_total[1d]))"),
-    ("action_outcome:outrider_actions:increase1d", "sum by (site, action, outcome) (increase(outrider_actions_total[1d]))"),
+    ("fault_event:outrider_incidents:increase1d", f"sum by (site, fault, event) ({grown('outrider_incidents_total', '1d')})"),
+    ("action_outcome:outrider_actions:increase1d", f"sum by (site, action, outcome) ({grown('outrider_actions_total', '1d')})"),
     ("target:outrider_delivery_seconds:p99_5m",
      "histogram_quantile(0.99, sum by (site, target, le) (rate(outrider_delivery_seconds_bucket[5m])))"),
     ("part:outrider_detection_seconds:p95_1d",
-     "histogram_quantile(0.95, sum by (site, part, le) (increase(outrider_detection_seconds_bucket[1d])))"),
+     f"histogram_quantile(0.95, sum by (site, part, le) ({grown('outrider_detection_seconds_bucket', '1d')}))"),
     ("part:outrider_recovery_seconds:p95_1d",
-     "histogram_quantile(0.95, sum by (site, part, le) (increase(outrider_recovery_seconds_bucket[1d])))"),
+     f"histogram_quantile(0.95, sum by (site, part, le) ({grown('outrider_recovery_seconds_bucket', '1d')}))"),
     ("rack:up:sum", f"sum by (site, rack) (up{{{AGENTS}}})"),
     ("rack:up:count", f"count by (site, rack) (up{{{AGENTS}}})"),
     ("switch:up:sum", f'sum by (site, switch) (up{{{AGENTS},switch!=""}})'),
@@ -74,8 +82,8 @@ SLOW_RECORDING: Final[tuple[tuple[str, str], ...]] = (
     ("site:outrider_gpus_missing:sum", "sum by (site) (node:outrider_gpus_missing:sum)"),
     # Only what happened: a node without such events has no series.
     ("node_event:outrider_kernel_events:increase5m",
-     "sum by (site, node, event) (increase(outrider_kernel_events_total[5m])) > 0"),
-    ("node:outrider_gpu_xid_errors:increase1h", "sum by (site, node, xid) (increase(outrider_gpu_xid_errors_total[1h]))"),
+     f"sum by (site, node, event) ({grown('outrider_kernel_events_total', '5m')}) > 0"),
+    ("node:outrider_gpu_xid_errors:increase1h", f"sum by (site, node, xid) ({grown('outrider_gpu_xid_errors_total', '1h')})"),
     ("node:outrider_gpu_ecc_uncorrected:increase1h", f"sum by (site, node) (increase({_UNCORRECTED}[1h]))"),
     ("node:outrider_gpu_nvlink_errors:increase1h", "sum by (site, node) (increase(outrider_gpu_nvlink_errors_total[1h]))"),
     ("node:outrider_gpu_temperature_celsius:max", "max by (site, node) (outrider_gpu_temperature_celsius)"),
@@ -93,7 +101,7 @@ SLOW_RECORDING: Final[tuple[tuple[str, str], ...]] = (
     ("switch_counter:outrider_port_events:rate5m", "sum by (site, switch, counter) (node_counter:outrider_port_events:rate5m)"),
     ("job:outrider_job_phase_seconds:rate5m", "sum by (site, job, phase) (rate(outrider_job_phase_seconds_total[5m]))"),
     ("job:outrider_job_snapshots:increase1h",
-     "sum by (site, job, state, cause) (increase(outrider_job_snapshots_total[1h]))"),
-    ("job:outrider_job_exits:increase5m", "sum by (site, job, outcome) (increase(outrider_job_exits_total[5m]))"),
+     f"sum by (site, job, state, cause) ({grown('outrider_job_snapshots_total', '1h')})"),
+    ("job:outrider_job_exits:increase5m", f"sum by (site, job, outcome) ({grown('outrider_job_exits_total', '5m')})"),
 )  # fmt: skip
 SLOW_INTERVAL: Final = "1m"

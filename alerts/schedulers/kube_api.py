@@ -28,12 +28,18 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 Object = dict[str, Any]
 
 
-class Conflict(Exception):
+class Conflict(SchedulerError):
     """409: the object is there already, or was changed meanwhile."""
 
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: 409, it is there already or was changed meanwhile", "busy", again=True)
 
-class Missing(Exception):
+
+class Missing(SchedulerError):
     """404."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: 404, no such object", "no_such_object", again=False)
 
 
 class Expired(Exception):
@@ -91,6 +97,10 @@ class KubeApi:
 
     async def patch_status(self, path: str, patch: Object) -> None:
         await self._ask("PATCH", f"{path}/status", body=patch, kind=STRATEGIC)
+
+    async def patch(self, path: str, patch: Object) -> None:
+        """A change that needs no look before: what it names is wholly ours."""
+        await self._ask("PATCH", path, body=patch, kind=MERGE)
 
     async def create(self, path: str, body: Object) -> None:
         """Raises Conflict if it is there already."""

@@ -1,35 +1,35 @@
 """Kubernetes: cordon, taint, annotations, condition; the job's pods evicted, so that each completion index comes back elsewhere.
 
-Job kinds by discovery: JobSet, Kubeflow Trainer, Volcano, plain Jobs; Kueue only admits and needs nothing of us.
+Job kinds by discovery: JobSet, Kubeflow Trainer (TrainJob, PyTorchJob), Volcano, plain Jobs; jobs that Kueue admitted are restarted
+through their Workload (`alerts.schedulers.kueue`).
 
 Rank and slot are the pod's completion index, which the job controller keeps. The job's topmost owner carries fence and attempt as
 annotations, written at the version that was read: the compare-and-swap. Pods up to the newest of the old attempt are ended, so a
-repeat after a crash of ours does not end the pods of the next attempt.
+repeat after a crash of ours does not end the pods of the next attempt. No pod is ended before the nodes to be left are cordoned.
 """
 
 import asyncio
-from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from alerts.bodies import Data
 from alerts.schedulers.kube_api import Conflict, KubeApi, Missing, Object
+from alerts.schedulers.kube_owners import ATTEMPT, FENCE, INCIDENT, REASON, Owner, Owners
+from alerts.schedulers.kube_ranks import map_data, write_map
+from alerts.schedulers.kueue import Kueue
 from alerts.schedulers.port import Done, NodeState, SchedulerError, job_of, node_of, reason_of
 from outrider.config.targets import KubernetesTarget
 
 TAINT: Final = "outrider.dev/quarantined"
-FENCE: Final = "outrider.dev/fence"
-INCIDENT: Final = "outrider.dev/incident"
-REASON: Final = "outrider.dev/reason"
-ATTEMPT: Final = "outrider.dev/attempt"
 #: Creation time of the newest pod of the attempt that is being ended, and whether all of them are gone.
 UP_TO: Final = "outrider.dev/ended-up-to"
 STAGE: Final = "outrider.dev/stage"
 CONDITION: Final = "OutriderHealthy"
 #: How long pods may take to go; then the call fails and the next try goes on from there.
 GONE_SECONDS: Final = 60.0
-#: Owners are followed upwards this far: pod -> Job -> JobSet -> TrainJob is three.
-OWNERS_MAX: Final = 5
 VOLCANO: Final = ("batch.volcano.sh", "Job")
 
 
@@ -39,8 +39,8 @@ class KubernetesScheduler:
     def __init__(self, target: KubernetesTarget) -> None:
         self.name, self._target = target.name, target
         self._api = KubeApi(target)
-        #: API group and version -> kind -> plural name, as the server tells.
-        self._plurals: dict[str, dict[str, str]] = {}
+        self._owners = Owners(self._api)
+        self._kueue = Kueue(self._api, self._owners, target.job_label)
 
     async def open(self) -> None:
         await self._api.open()
@@ -84,20 +84,26 @@ class KubernetesScheduler:
     async def restart(self, order: Data) -> Done:
         job = job_of(order)
         pods = await self._pods(job)
-        if not pods:
-            raise SchedulerError(f"no pod carries {self._target.job_label}={job}", "no_such_job", again=True)
-        top = await self._top(pods[0])
-        if top.kind == "Pod":
-            raise SchedulerError(f"the pods of {job} have no owner that would bring them back", "not_supported", again=False)
-        if isinstance(mark := await self._mark(top, order, pods), Done):
+        top, workload = await self._found(job, pods)
+        mark = await self._mark(top, order, pods)
+        if isinstance(mark, Done):
             return mark
-        if top.group_kind == VOLCANO:
+        lost = {item.from_ for item in order.replace}
+        await self._keep_off(order, lost)
+        if self._target.rank_map:
+            await write_map(self._api, top, job, map_data(job, mark.attempt + 1, order.fence, order))
+        old = [pod for pod in pods if pod["metadata"]["creationTimestamp"] <= mark.up_to]
+        why = "its indexes come back elsewhere"
+        if workload is not None and self._target.kueue == "requeue":
+            why = await self._requeue(workload, order, old, lost)
+        elif top.group_kind == VOLCANO:
             await self._volcano(top, order)
         else:
-            await self._end(pods, mark, {item.from_ for item in order.replace})
+            await self._end_all(old, lost)
+            await self._gone(old)
         await self._api.change(top.path, lambda _: {"metadata": {"annotations": {STAGE: "ended"}}})
-        note = f"{top.kind} {top.name}: attempt {order.attempt} ended, its indexes come back elsewhere"
-        return Done(status="done", note=note, detail={"kind": top.kind, "pods": len(pods)})
+        note = f"{top.kind} {top.name}: attempt {mark.attempt} ended, {why}"
+        return Done(status="done", note=note, detail={"kind": top.kind, "pods": len(pods), "kueue": workload is not None})
 
     # -- nodes -----------------------------------------------------------------------------------------------------------
 
@@ -144,83 +150,87 @@ class KubernetesScheduler:
             found += [item for item in items if (item.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
         return found
 
-    async def _top(self, pod: Object) -> "_Owner":
-        """The object at the head of the chain of owners: it carries our mark."""
-        namespace = pod["metadata"]["namespace"]
-        here = _Owner("", "v1", "Pod", f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", pod)
-        for _ in range(OWNERS_MAX):
-            reference = next((one for one in _references(here.body) if one.get("controller")), None)
-            if reference is None:
-                break
-            group, _, version = reference["apiVersion"].rpartition("/")
-            plural = await self._plural(reference["apiVersion"], reference["kind"])
-            base = f"/apis/{reference['apiVersion']}" if group else f"/api/{version}"
-            path = f"{base}/namespaces/{namespace}/{plural}/{reference['name']}"
+    async def _found(self, job: str, pods: list[Object]) -> tuple[Owner, Owner | None]:
+        """The object at the head of the chain of owners, which carries our mark, and the Workload, if Kueue admits the job."""
+        if pods:
+            chain = await self._owners.chain(pods[0])
+            if not chain:
+                raise SchedulerError(f"the pods of {job} have no owner that would bring them back", "not_supported", again=False)
+            return chain[-1], await self._kueue.of_owners(chain)
+        workload = await self._kueue.of_job(self._target.namespaces, job)
+        chain = await self._owners.chain(workload.body) if workload is not None else []
+        if not chain:
+            raise SchedulerError(f"no pod carries {self._target.job_label}={job}", "no_such_job", again=True)
+        return chain[-1], workload
+
+    async def _keep_off(self, order: Data, lost: set[str]) -> None:
+        """No pod is ended before the nodes that it shall leave are out: its controller would put it back there."""
+        for name in sorted(lost):
             try:
-                body = await self._api.get(path)
+                node = await self._api.get(f"/api/v1/nodes/{name}")
             except Missing:
-                break  # its owner is gone already; what is left carries the mark
-            here = _Owner(group, version, reference["kind"], path, body)
-        return here
+                continue  # nothing goes there
+            if _node_state(node).in_service:
+                await self._take_out(msgspec.structs.replace(order, node=name), "NoSchedule")
 
-    async def _plural(self, api_version: str, kind: str) -> str:
-        """Discovery: how the server names a kind in paths."""
-        if api_version not in self._plurals:
-            base = "/apis/" if "/" in api_version else "/api/"
-            found = await self._api.get(base + api_version)
-            self._plurals[api_version] = {
-                one["kind"]: one["name"] for one in found.get("resources") or () if "/" not in one["name"]
-            }
-        plural = self._plurals[api_version].get(kind)
-        if plural is None:
-            raise SchedulerError(f"the API server knows no {kind} in {api_version}", "not_supported", again=False)
-        return plural
+    async def _requeue(self, workload: Owner, order: Data, old: list[Object], lost: set[str]) -> str:
+        """Kueue ends the pods and places the job anew: inactive, pods gone, quota free, active. Says what became of it."""
+        if (why := await self._kueue.hold(workload, order.fence)) is not None:
+            return why
+        # Kueue suspends the job and its controller ends the pods; those on lost nodes can tell nobody that they are gone.
+        await self._end_all([pod for pod in old if pod["spec"].get("nodeName") in lost], lost)
+        await self._gone(old)
+        await self._kueue.wait_released(workload)
+        await self._kueue.let_go(workload)
+        return "Kueue places it anew"
 
-    async def _mark(self, top: "_Owner", order: Data, pods: list[Object]) -> "str | Done":
-        """Writes fence and attempt onto the owner. Returns the newest old pod's creation time, or why there is nothing to do."""
-        status: list[Done] = []
-        up_to = [max(pod["metadata"]["creationTimestamp"] for pod in pods)]
+    async def _mark(self, top: Owner, order: Data, pods: list[Object]) -> "Mark | Done":
+        """Writes fence and attempt onto the owner. Returns what is to be ended, or why there is nothing to do."""
+        result: list[Mark | Done] = []
 
         def make(owner: Object) -> Object | None:
             notes = owner["metadata"].get("annotations") or {}
             fence, attempt = int(notes.get(FENCE, -1)), int(notes.get(ATTEMPT, 0))
+            up_to = max((pod["metadata"]["creationTimestamp"] for pod in pods), default="")
             if fence > order.fence:
-                status[:] = [Done(status="old_fence", note=f"fence {fence} was here")]
+                result[:] = [Done(status="old_fence", note=f"fence {fence} was here")]
                 return None
             if fence == order.fence:
-                if notes.get(STAGE) == "ended":
-                    status[:] = [Done(status="already", note=f"attempt {attempt} was ended under this fence")]
-                up_to[:] = [notes.get(UP_TO, up_to[0])]
+                ended = notes.get(STAGE) == "ended"
+                done = Done(status="already", note=f"attempt {attempt} was ended under this fence")
+                result[:] = [done if ended else Mark(attempt, notes.get(UP_TO, up_to))]
                 return None
             if order.attempt is not None and order.attempt <= attempt:
-                status[:] = [Done(status="old_attempt", note=f"attempt {attempt} was ended before")]
+                result[:] = [Done(status="old_attempt", note=f"attempt {attempt} was ended before")]
                 return None
+            mark = Mark(order.attempt if order.attempt is not None else attempt + 1, up_to)
+            result[:] = [mark]
             new = {
-                FENCE: str(order.fence), INCIDENT: str(order.incident), STAGE: "ending", UP_TO: up_to[0],
-                ATTEMPT: str(order.attempt if order.attempt is not None else attempt + 1),
+                FENCE: str(order.fence), INCIDENT: str(order.incident), STAGE: "ending", UP_TO: up_to, ATTEMPT: str(mark.attempt),
             }  # fmt: skip
             return {"metadata": {"annotations": new}}
 
         await self._api.change(top.path, make)
-        return status[0] if status else up_to[0]
+        return result[0]
 
-    async def _end(self, pods: list[Object], up_to: str, lost: set[str]) -> None:
-        """Evicts the old attempt's pods: their end counts as a disruption, not as a failure of the program. Those on lost nodes,
-        which nobody can confirm to be gone, are deleted without grace."""
-        old = [pod for pod in pods if pod["metadata"]["creationTimestamp"] <= up_to]
-        results = await asyncio.gather(
-            *(self._end_one(pod, pod["spec"].get("nodeName") in lost) for pod in old), return_exceptions=True
-        )
-        for error in results:
-            if isinstance(error, BaseException):
-                raise error
-        for namespace in {pod["metadata"]["namespace"] for pod in old}:
-            uids = {pod["metadata"]["uid"] for pod in old if pod["metadata"]["namespace"] == namespace}
+    async def _gone(self, pods: list[Object]) -> None:
+        """Waits until none of them is there any more."""
+        for namespace in {pod["metadata"]["namespace"] for pod in pods}:
+            uids = {pod["metadata"]["uid"] for pod in pods if pod["metadata"]["namespace"] == namespace}
             left = await self._api.until_gone(f"/api/v1/namespaces/{namespace}/pods", uids, GONE_SECONDS)
             if left:
                 raise SchedulerError(f"{len(left)} pods did not go within {GONE_SECONDS:g} s", "busy", again=True)
 
-    async def _end_one(self, pod: Object, lost: bool) -> None:
+    async def _end_all(self, pods: list[Object], lost: set[str]) -> None:
+        """Ends every one that can be ended, then raises for the first that cannot."""
+        ends = (self._end(pod, pod["spec"].get("nodeName") in lost) for pod in pods)
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(error, BaseException):
+                raise error
+
+    async def _end(self, pod: Object, lost: bool) -> None:
+        """Evicts a pod: its end counts as a disruption, not as a failure of the program. One on a lost node, where nobody can
+        confirm that it is gone, is deleted without grace."""
         meta = pod["metadata"]
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
         try:
@@ -236,48 +246,25 @@ class KubernetesScheduler:
         except (Missing, Conflict):
             return  # gone, or another pod of that name is there: either is what was wanted
 
-    async def _volcano(self, top: "_Owner", order: Data) -> None:
+    async def _volcano(self, top: Owner, order: Data) -> None:
         """Volcano restarts all pods of a job by itself; the command's name is made of the fence: a repeat is the same command."""
-        meta = top.body["metadata"]
-        target = {
-            "apiVersion": f"{top.group}/{top.version}",
-            "kind": top.kind,
-            "name": top.name,
-            "uid": meta["uid"],
-            "controller": True,
-        }
         command = {
-            "apiVersion": "bus.volcano.sh/v1alpha1",
-            "kind": "Command",
-            "metadata": {"name": f"outrider-{top.name}-{order.fence}"[:63], "namespace": meta["namespace"]},
-            "action": "RestartJob",
-            "reason": "Outrider",
-            "message": reason_of(order),
-            "target": target,
-        }
+            "apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": "RestartJob", "reason": "Outrider",
+            "metadata": {"name": f"outrider-{top.name}-{order.fence}"[:63], "namespace": top.namespace},
+            "message": reason_of(order), "target": top.reference(),
+        }  # fmt: skip
         try:
-            await self._api.create(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{meta['namespace']}/commands", command)
+            await self._api.create(f"/apis/bus.volcano.sh/v1alpha1/namespaces/{top.namespace}/commands", command)
         except Conflict:
             return
 
 
-class _Owner:
-    """An object in a chain of owners."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What is being ended: the attempt, and the creation time of its newest pod."""
 
-    def __init__(self, group: str, version: str, kind: str, path: str, body: Object) -> None:
-        self.group, self.version, self.kind, self.path, self.body = group, version, kind, path, body
-
-    @property
-    def name(self) -> str:
-        return str(self.body["metadata"]["name"])
-
-    @property
-    def group_kind(self) -> tuple[str, str]:
-        return self.group, self.kind
-
-
-def _references(body: Object) -> Iterator[Object]:
-    yield from body["metadata"].get("ownerReferences") or ()
+    attempt: int
+    up_to: str
 
 
 def _node_state(node: Object) -> NodeState:

@@ -24,7 +24,7 @@ class Done:
 
 class SchedulerError(Exception):
     """A call that did not work. `again`: a later try makes sense. `code`: `unreachable`, `unauthorised`, `no_such_node`,
-    `no_such_job`, `no_spare`, `spare_unfit`, `job_over`, `not_supported`, `strange_answer`, `busy`."""
+    `no_such_job`, `no_such_object`, `no_spare`, `spare_unfit`, `job_over`, `not_supported`, `strange_answer`, `busy`."""
 
     def __init__(self, reason: str, code: str, *, again: bool) -> None:
         super().__init__(reason)

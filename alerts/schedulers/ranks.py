@@ -2,16 +2,18 @@
 
 `<folder>/<job>.ranks.json`: `{"job", "attempt", "fence", "ranks": [{"rank", "slot", "node"}, ..]}`.
 `<folder>/<job>.hosts`: one node a line in rank order, as `srun --distribution=arbitrary` (SLURM_HOSTFILE) and `mpirun` read it.
+`<folder>/<job>.env`: what is the same for every rank of the attempt, for a shell's `.` or systemd's `EnvironmentFile=`.
 """
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from alerts.bodies import Replace
+from alerts.bodies import Data, Replace
 from alerts.schedulers.port import SchedulerError
 
 
@@ -36,14 +38,20 @@ class RankMap(msgspec.Struct, frozen=True, kw_only=True):
         """The node of each slot, in slot order."""
         return tuple(place.node for place in self.ranks)
 
+    def common(self) -> dict[str, str]:
+        """What a launcher sets for every rank alike."""
+        nodes = self.nodes
+        return {
+            "OUTRIDER_JOB": self.job, "OUTRIDER_ATTEMPT": str(self.attempt), "OUTRIDER_FENCE": str(self.fence),
+            "WORLD_SIZE": str(len(nodes)), "MASTER_ADDR": nodes[0],
+        }  # fmt: skip
+
     def environment(self, rank: int) -> dict[str, str]:
         """What a launcher sets for one rank. LOCAL_RANK: its place on its node; GROUP_RANK: the node's place."""
         nodes = self.nodes
-        order = list(dict.fromkeys(nodes))
-        return {
-            "RANK": str(rank), "WORLD_SIZE": str(len(nodes)), "LOCAL_RANK": str(nodes[:rank].count(nodes[rank])),
-            "GROUP_RANK": str(order.index(nodes[rank])), "MASTER_ADDR": nodes[0], "OUTRIDER_JOB": self.job,
-            "OUTRIDER_SLOT": str(rank), "OUTRIDER_ATTEMPT": str(self.attempt), "OUTRIDER_FENCE": str(self.fence),
+        return self.common() | {
+            "RANK": str(rank), "LOCAL_RANK": str(nodes[:rank].count(nodes[rank])),
+            "GROUP_RANK": str(list(dict.fromkeys(nodes)).index(nodes[rank])), "OUTRIDER_SLOT": str(rank),
         }  # fmt: skip
 
 
@@ -51,6 +59,15 @@ def make_map(job: str, attempt: int, fence: int, nodes: Sequence[str]) -> RankMa
     """`nodes[slot]` is the node of each slot."""
     ranks = tuple(Place(rank=slot, slot=slot, node=node) for slot, node in enumerate(nodes))
     return RankMap(job=job, attempt=attempt, fence=fence, ranks=ranks)
+
+
+def told(order: Data) -> list[str]:
+    """The node of each slot before the restart, as the order tells it; empty where it does not."""
+    nodes = [node or "" for node in order.slots]
+    for item in order.replace:
+        if item.slot < len(nodes):
+            nodes[item.slot] = item.from_
+    return nodes if all(nodes) else []
 
 
 def moved(nodes: Sequence[str], replace: Sequence[Replace], free: Sequence[str]) -> list[str]:
@@ -85,9 +102,11 @@ def file_name(job: str) -> str:
 
 
 def write_map(folder: Path, ranks: RankMap) -> Path:
-    """Writes both files, each by a temporary name and rename. Returns the path of the rank map."""
+    """Writes the three files, each by a temporary name and rename. Returns the path of the rank map."""
     folder.mkdir(parents=True, exist_ok=True)
     name = file_name(ranks.job)
+    lines = (f"{key}={shlex.quote(value)}\n" for key, value in ranks.common().items())
+    _replace(folder / f"{name}.env", "".join(lines).encode())
     _replace(folder / f"{name}.hosts", "".join(f"{node}\n" for node in ranks.nodes).encode())
     path = folder / f"{name}.ranks.json"
     _replace(path, msgspec.json.format(msgspec.json.encode(ranks), indent=1) + b"\n")

@@ -14,7 +14,7 @@ from typing import Final
 
 from alerts.bodies import Data
 from alerts.schedulers.port import Done, NodeState, SchedulerError, fence_of, job_of, node_of, reason_of
-from alerts.schedulers.ranks import make_map, moved, read_map, write_map
+from alerts.schedulers.ranks import make_map, moved, read_map, told, write_map
 from alerts.schedulers.slurm_api import SlurmApi
 from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode
 from outrider.config.targets import SlurmTarget
@@ -139,7 +139,7 @@ class SlurmScheduler:
             slots = list(known.nodes)
         elif job.nodes:
             slots = _slots(job)
-        else:
+        elif not (slots := told(order)):  # Slurm has requeued it by itself and forgot: the council has not
             return []
         all_nodes = await self._api.nodes()
         known_names = {node.name for node in all_nodes}

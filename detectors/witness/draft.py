@@ -152,7 +152,8 @@ class Draft:
         if action.refused:
             return
         self.fence = max(self.fence, action.fence)
-        self.outbox.append(translate.outbox_row(action, self.pictures[action.incident], self._wall))
+        job = self._jobs.get(str(action.target.get("job")))
+        self.outbox.append(translate.outbox_row(action, self.pictures[action.incident], self._wall, job))
         self.orders += translate.action_orders(action, self._jobs)
         if action.dry_run:
             return

@@ -52,12 +52,25 @@ def copy_orders(request: CopyRequest, job: Job | None) -> list[OrderTo]:
     return [OrderTo(to=node, order=order, keep_seconds=COPY_SECONDS) for node in nodes]
 
 
-def outbox_row(action: Action, incident: dict[str, Any], wall: float) -> OutboxRow:
-    """The webhook of an action. `incident` is the picture that `picture` made; `wall` seconds since 1970, for people."""
+def slots_after(target: dict[str, Any], job: Job) -> list[str | None]:
+    """The node of each slot in the next attempt, in rank order; None: no spare was free, the scheduler chooses."""
+    nodes: list[str | None] = [node for node, _ in job.slots]
+    for item in target.get("replace") or ():
+        if 0 <= item["slot"] < len(nodes):
+            nodes[item["slot"]] = item["to"]
+    return nodes
+
+
+def outbox_row(action: Action, incident: dict[str, Any], wall: float, job: Job | None = None) -> OutboxRow:
+    """The webhook of an action. `incident` is the picture that `picture` made; `wall` seconds since 1970, for people; `job`: the
+    job of a restart, whose rank map goes with it."""
     kind = TYPES[action.action]
+    placed = {"slots": slots_after(action.target, job)} if job is not None and job.slots and action.action == "restart" else {}
     return OutboxRow(
         id=action.decision_id, decision_id=action.decision_id, incident=action.incident, action=action.action, type=kind,
-        body=webhook_body(kind, action.target, incident, wall, fence=action.fence, dry_run=action.dry_run, reason=action.reason),
+        body=webhook_body(
+            kind, action.target | placed, incident, wall, fence=action.fence, dry_run=action.dry_run, reason=action.reason
+        ),
         fence=action.fence, deadline_seconds=action.deadline_seconds, after=action.after, dry_run=action.dry_run,
     )  # fmt: skip
 

@@ -3,6 +3,8 @@
 Each has a `name` (outbox and audit call it so) and the `types` it wants (empty: all that it understands).
 """
 
+from typing import Literal
+
 from msgspec import Struct
 
 
@@ -109,8 +111,13 @@ class KubernetesTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `url`: the API server (empty: the one of this pod). `token_file`, `ca_file`: of the service account; read anew for each
     request, because the kubelet rotates the token. `namespaces`: where jobs run. `job_label`: the pod label with Outrider's job
-    name. `slot_label`: the pod label with the slot (the completion index). `no_execute`: the taint also ends pods that do not
-    tolerate it.
+    name. `no_execute`: the taint also ends pods that do not tolerate it. `rank_map`: before an attempt is ended, attempt, fence and
+    rank map of the next one are written into the ConfigMap `outrider-ranks-<job>` beside the job.
+
+    `kueue`: how a job that Kueue admitted is restarted. `requeue` (default): its Workload is set inactive until all pods are gone,
+    then active: Kueue places it anew, off the bad node, but another Workload may take the quota in between. `pods`: only the pods
+    are ended, the quota is kept; not with topology-aware scheduling, which would put a pod back where it was.
+    `watch_kueue`: Workloads are watched, and the witnesses hear when Kueue stops a job, so that a preemption is no fault.
     """
 
     name: str
@@ -119,10 +126,11 @@ class KubernetesTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ca_file: str = ""
     namespaces: tuple[str, ...] = ("default",)
     job_label: str = "outrider.dev/job"
-    slot_label: str = "batch.kubernetes.io/job-completion-index"
     no_execute: bool = False
+    rank_map: bool = True
+    kueue: Literal["requeue", "pods"] = "requeue"
+    watch_kueue: bool = True
     types: tuple[str, ...] = ()
-    rank_map_dir: str = ""
     timeout_seconds: float = 10.0
     attempts_max: int = 12
 

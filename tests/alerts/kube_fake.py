@@ -1,127 +1,123 @@
-"""A small API server: nodes, pods, jobs and their owners, versions, watches, evictions, and a controller that brings indexes back.
+"""A small API server: nodes, pods, ConfigMaps, jobs and their owners, Workloads; versions, watches, evictions, and controllers that
+bring indexes back.
 
-Every body is checked as strict field validation has it (`kube_openapi`): an unknown field, a missing one or a wrong type is a 422
-that names the path.
+Every body is checked as strict field validation has it: an unknown field, a missing one or a wrong type is a 422 that names the
+path. Kubernetes' own kinds by the models made from the published OpenAPI (`kube_openapi`), all others by their published CRDs
+(`kube_crds`).
 """
 
 import asyncio
 import json
 from typing import Any
 
+import kube_world
 from aiohttp import web
-from kube_openapi import merge, misfit, misfit_of_command, misfit_of_eviction, misfit_of_patch, models
+from kube_crds import misfit_of_custom, misfit_of_custom_patch
+from kube_kueue import FakeKueue
+from kube_openapi import merge, misfit, misfit_of_eviction, misfit_of_patch, models
+from kube_world import INDEX, KINDS
+
+from alerts.schedulers.kube_ranks import map_name
 
 TOKEN = "kube-token"
-
-#: Kind -> API version, plural.
-KINDS = {
-    "Job": ("batch/v1", "jobs"), "JobSet": ("jobset.x-k8s.io/v1alpha2", "jobsets"),
-    "TrainJob": ("trainer.kubeflow.org/v1alpha1", "trainjobs"),
-    "VolcanoJob": ("batch.volcano.sh/v1alpha1", "jobs"),
-}  # fmt: skip
+NAMES = {place: name for name, place in KINDS.items()}
 
 
 class Kube:
-    """The server's state, and the faults it is told to show."""
+    """The server's state, and the faults it is told to show. `queue`: the job waits in this queue of Kueue."""
 
-    def __init__(self, kind: str, nodes: list[str], slots: list[str], job: str = "j1") -> None:
+    def __init__(self, kind: str, nodes: list[str], slots: list[str], job: str = "j1", queue: str = "") -> None:
         models()  # now, not inside an answer: the import takes a second or two, or skips the test
         self.version, self.clock = 100, 0
         self.requests: list[tuple[str, str, Any]] = []
         self.refused: list[str] = []
-        #: Faults: how often another writer comes in between; answers to evictions; how watches end.
+        #: Faults: how often another writer comes in between; answers to evictions; how watches end; nodes whose kubelet is gone.
         self.conflicts = 0
         self.budget_refusals = 0
         self.watch_ends: list[str] = []
+        self.dead: set[str] = set()
         self.token = TOKEN
-        self.nodes = {name: self._node(name) for name in nodes}
+        self.job, self.kind = job, kind
+        self.nodes = {name: self._stamped(kube_world.node(name)) for name in nodes}
         self.pods: dict[str, dict[str, Any]] = {}
         self.commands: dict[str, Any] = {}
-        self.owners: dict[tuple[str, str], dict[str, Any]] = {}
-        self.job, self.kind = job, kind
-        self._owner = self._owners(kind, job)
-        self.events: list[tuple[int, str, dict[str, Any]]] = []
+        self.maps: dict[str, dict[str, Any]] = {}
+        chain = kube_world.owners(kind, job, map_name(job), len(slots), queue)
+        names = kube_world.CHAINS[kind]
+        self.owners = {
+            (one["apiVersion"], f"{KINDS[name][1]}/{job}"): self._stamped(one) for name, one in zip(names, chain, strict=True)
+        }
+        self.top, self.owner = (chain[0], chain[-1]) if chain else (None, None)
+        self.kueue: FakeKueue | None = None
+        if queue and self.top is not None:
+            made = self._stamped(kube_world.workload(self.top, job, map_name(job), len(slots), queue))
+            self.kueue = FakeKueue(made)
+            self.owners[made["apiVersion"], f"workloads/{made['metadata']['name']}"] = made
+        self.events: list[tuple[int, str, str, dict[str, Any]]] = []
         self.news = asyncio.Event()
-        for slot, node in enumerate(slots):
+        self.slots = dict(enumerate(slots))
+        for slot, node in self.slots.items():
             self._bring(slot, node)
 
     # -- the world behind the server ---------------------------------------------------------------------------------------
 
-    def _stamp(self, meta: dict[str, Any]) -> dict[str, Any]:
+    def _stamped(self, item: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
-        meta["resourceVersion"] = str(self.version)
-        return meta
-
-    def _node(self, name: str) -> dict[str, Any]:
-        ready = {"type": "Ready", "status": "True"}
-        return {"metadata": self._stamp({"name": name, "uid": f"node-{name}"}), "spec": {}, "status": {"conditions": [ready]}}
-
-    def _owners(self, kind: str, job: str) -> dict[str, Any] | None:
-        """The chain of owners; returns the reference that pods carry."""
-        chain = {
-            "Pod": [],
-            "Job": ["Job"],
-            "JobSet": ["JobSet", "Job"],
-            "TrainJob": ["TrainJob", "JobSet", "Job"],
-            "VolcanoJob": ["VolcanoJob"],
-        }[kind]
-        reference = None
-        for one in chain:
-            version, plural = KINDS[one]
-            body = {
-                "metadata": self._stamp({"name": job, "namespace": "default", "uid": f"{one}-uid"}),
-                "kind": one.removeprefix("Volcano"),
-            }
-            if reference:
-                body["metadata"]["ownerReferences"] = [reference]
-            self.owners[version, f"{plural}/{job}"] = body
-            reference = {
-                "apiVersion": version,
-                "kind": one.removeprefix("Volcano"),
-                "name": job,
-                "uid": f"{one}-uid",
-                "controller": True,
-            }
-        return reference
+        item["metadata"]["resourceVersion"] = str(self.version)
+        return item
 
     def _bring(self, slot: int, node: str) -> None:
         self.clock += 1
-        name = f"{self.job}-{slot}-{self.clock}" if self.kind != "VolcanoJob" else f"{self.job}-{slot}"
-        meta = {
-            "name": name, "namespace": "default", "uid": f"pod-{self.clock}",
-            "creationTimestamp": f"2026-01-01T00:{self.clock // 60:02d}:{self.clock % 60:02d}Z",
-            "labels": {"outrider.dev/job": self.job, "batch.kubernetes.io/job-completion-index": str(slot)},
-        }  # fmt: skip
-        if self._owner:
-            meta["ownerReferences"] = [self._owner]
-        spec = {"nodeName": node, "containers": [{"name": "train"}]}
-        self.pods[name] = {"metadata": self._stamp(meta), "spec": spec, "status": {"phase": "Running"}}
-        self._tell("ADDED", self.pods[name])
+        name = f"{self.job}-{slot}" if self.kind in ("VolcanoJob", "PyTorchJob") else f"{self.job}-{slot}-{self.clock}"
+        self.pods[name] = self._stamped(kube_world.pod(name, self.clock, self.job, slot, node, self.owner))
+        self.slots[slot] = node
+        self._tell("pods", "ADDED", self.pods[name])
 
-    def _tell(self, kind: str, item: dict[str, Any]) -> None:
+    def _tell(self, what: str, kind: str, item: dict[str, Any]) -> None:
         self.version += 1
-        self.events.append((self.version, kind, json.loads(json.dumps(item))))
+        self.events.append((self.version, what, kind, json.loads(json.dumps(item))))
         self.news.set()
 
     def _remove(self, name: str) -> None:
-        """The pod goes; its controller brings the index back on a node that takes work."""
+        """The pod goes; unless Kueue has suspended the job, its controller brings the index back on a node that takes work."""
         pod = self.pods.pop(name)
-        self._tell("DELETED", pod)
-        if self._owner:
-            slot = int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-            used = {one["spec"]["nodeName"] for one in self.pods.values()}
-            old = pod["spec"]["nodeName"]
-            free = [node for node in self.nodes if self.takes_work(node) and (node == old or node not in used)]
-            self._bring(slot, old if old in free else free[-1] if free else "")
+        self._tell("pods", "DELETED", pod)
+        if self.owner and not (self.kueue and self.kueue.suspended):
+            self._bring_back(int(pod["metadata"]["labels"][INDEX]))
+
+    def _bring_back(self, slot: int) -> None:
+        used = {one["spec"]["nodeName"] for one in self.pods.values()}
+        free = [node for node in self.nodes if self.takes_work(node) and (node == self.slots[slot] or node not in used)]
+        self._bring(slot, self.slots[slot] if self.slots[slot] in free else free[-1] if free else "")
+
+    def run_kueue(self) -> None:
+        """One turn of Kueue and of the job's controller."""
+        if self.kueue is None:
+            return
+        before = json.dumps(self.kueue.workload)
+        if self.kueue.look(len(self.pods)):
+            for slot in sorted(self.slots):
+                self._bring_back(slot)
+        if self.kueue.suspended:
+            for name in [name for name, pod in self.pods.items() if pod["spec"]["nodeName"] not in self.dead]:
+                self._remove(name)
+        if json.dumps(self.kueue.workload) != before:
+            self._stamped(self.kueue.workload)
+            self._tell("workloads", "MODIFIED", self.kueue.workload)
+
+    def evict(self, reason: str) -> None:
+        """Kueue takes the job out by itself."""
+        assert self.kueue is not None
+        self.kueue.evict(reason)
+        self._tell("workloads", "MODIFIED", self._stamped(self.kueue.workload))
+        self.run_kueue()
 
     def takes_work(self, node: str) -> bool:
         return not self.nodes[node]["spec"].get("unschedulable", False)
 
     def placed(self) -> list[str]:
         """The node of each slot."""
-        ordered = sorted(
-            self.pods.values(), key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-        )
+        ordered = sorted(self.pods.values(), key=lambda pod: int(pod["metadata"]["labels"][INDEX]))
         return [pod["spec"]["nodeName"] for pod in ordered]
 
     # -- the server --------------------------------------------------------------------------------------------------------
@@ -136,10 +132,17 @@ class Kube:
             return _status(401, "Unauthorized")
         raw = await request.read()
         body = json.loads(raw) if raw else None
-        self.requests.append((request.method, request.path, body))
+        watching = "watch" in request.query
+        self.requests.append(("WATCH" if watching else request.method, request.path, body))
         empty = request.method in ("PATCH", "POST") and not isinstance(body, dict)
         if answer := self._refused("body: must be an object" if empty else None):
             return answer
+        self.run_kueue()
+        answer = await self._watch(request) if watching else self._serve(request, body)
+        self.run_kueue()
+        return answer
+
+    def _serve(self, request: web.Request, body: Any) -> web.Response:
         match (request.method, request.path.strip("/").split("/")):
             case ("GET", ["api", "v1", "nodes"]):
                 return self._page([*self.nodes.values()], request)
@@ -150,31 +153,48 @@ class Kube:
             case ("PATCH", ["api", "v1", "nodes", name, "status"]):
                 return self._patch_status(self.nodes[name], body, request)
             case ("GET", ["api", "v1", "namespaces", "default", "pods"]):
-                return await self._watch(request) if "watch" in request.query else self._page([*self.pods.values()], request)
+                return self._page([*self.pods.values()], request)
             case ("POST", ["api", "v1", "namespaces", "default", "pods", name, "eviction"]):
                 return self._evict(name, body)
             case ("DELETE", ["api", "v1", "namespaces", "default", "pods", name]):
                 return self._refused(misfit("V1DeleteOptions", body)) or self._end(name, body or {})
+            case ("POST", ["api", "v1", "namespaces", "default", "configmaps"]):
+                return self._refused(misfit("V1ConfigMap", body)) or self._create(self.maps, body)
+            case ("PATCH", ["api", "v1", "namespaces", "default", "configmaps", name]):
+                return self._patch(self.maps.get(name), body, request, "V1ConfigMap")
             case ("POST", ["apis", "bus.volcano.sh", "v1alpha1", "namespaces", "default", "commands"]):
-                return self._command(body)
-            case ("GET", ["apis", group, version]):
-                resources = [
-                    {"kind": kind.removeprefix("Volcano"), "name": plural}
-                    for kind, (where, plural) in KINDS.items()
-                    if where == f"{group}/{version}"
-                ]
-                return (
-                    web.json_response({"kind": "APIResourceList", "resources": resources})
-                    if resources
-                    else _status(404, "no such group")
-                )
-            case (method, ["apis", group, version, "namespaces", "default", plural, name]):
+                return self._refused(misfit_of_custom("Command", body)) or self._command(body)
+            case ("GET", ["apis", *rest]):
+                return self._apis(rest, request)
+            case ("PATCH", ["apis", group, version, "namespaces", "default", plural, name]):
                 found = self.owners.get((f"{group}/{version}", f"{plural}/{name}"))
-                if method == "GET":
-                    return web.json_response(found) if found else _status(404, "not found")
-                return self._patch(found, body, request, "V1Job" if group == "batch" else "custom owner")
+                return self._patch(found, body, request, NAMES[f"{group}/{version}", plural])
             case _:
                 return _status(405, f"{request.method} {request.path} is not served")
+
+    def _apis(self, path: list[str], request: web.Request) -> web.Response:
+        """Discovery, and objects of groups."""
+        match path:
+            case ["kueue.x-k8s.io"] if self.kueue is None:
+                return _status(404, "no such group")
+            case [group]:
+                version = next(version for version, _ in NAMES if version.startswith(f"{group}/"))
+                return web.json_response({"kind": "APIGroup", "name": group, "preferredVersion": {"groupVersion": version}})
+            case [group, version]:
+                resources = [
+                    {"kind": kube_world.kind_of(name), "name": plural}
+                    for (where, plural), name in NAMES.items()
+                    if where == f"{group}/{version}"
+                ]
+                return web.json_response({"kind": "APIResourceList", "resources": resources})
+            case [group, version, "namespaces", "default", plural]:
+                place = (f"{group}/{version}", plural)
+                items = [one for (where, what), one in self.owners.items() if (where, what.split("/")[0]) == place]
+                return self._page(items, request)
+            case [group, version, "namespaces", "default", plural, name]:
+                found = self.owners.get((f"{group}/{version}", f"{plural}/{name}"))
+                return web.json_response(found) if found else _status(404, "not found")
+        return _status(404, "not found")
 
     def _page(self, items: list[dict[str, Any]], request: web.Request) -> web.Response:
         if selector := request.query.get("labelSelector"):
@@ -197,17 +217,24 @@ class Kube:
             return _status(415, request.content_type)
         if found is None:
             return _status(404, "not found")
-        if answer := self._refused(misfit_of_patch(model, body, found, "merge")):
+        custom = model in KINDS and model != "Job"
+        said = (
+            misfit_of_custom_patch(model, body, found)
+            if custom
+            else misfit_of_patch("V1Job" if model == "Job" else model, body, found, "merge")
+        )
+        if answer := self._refused(said):
             return answer
         if self.conflicts > 0:
             self.conflicts -= 1
-            self._stamp(found["metadata"])  # somebody else was quicker
-        if body["metadata"].get("resourceVersion", found["metadata"]["resourceVersion"]) != found["metadata"]["resourceVersion"]:
+            self._stamped(found)  # somebody else was quicker
+        if body.get("metadata", {}).pop("resourceVersion", now := found["metadata"]["resourceVersion"]) != now:
             return _status(409, "the object has been modified")
-        body["metadata"].pop("resourceVersion", None)
+        active = (found.get("spec") or {}).get("active", True)
         merge(found, body)
-        self._stamp(found["metadata"])
-        return web.json_response(found)
+        if model == "Workload" and self.kueue is not None:
+            self.kueue.activity(active, len(self.pods))
+        return web.json_response(self._stamped(found))
 
     def _patch_status(self, node: dict[str, Any], body: Any, request: web.Request) -> web.Response:
         if request.content_type != "application/strategic-merge-patch+json":
@@ -215,8 +242,7 @@ class Kube:
         if answer := self._refused(misfit_of_patch("V1Node", body, node, "strategic")):
             return answer
         merge(node, body, by={"conditions": "type"})
-        self._stamp(node["metadata"])
-        return web.json_response(node)
+        return web.json_response(self._stamped(node))
 
     def _evict(self, name: str, body: Any) -> web.Response:
         if answer := self._refused(misfit_of_eviction(name, body)):
@@ -232,19 +258,23 @@ class Kube:
             return _status(404, f'pods "{name}" not found')
         if uid and uid != self.pods[name]["metadata"]["uid"]:
             return _status(409, "Precondition failed: UID in precondition")
-        self._remove(name)
+        if self.pods[name]["spec"]["nodeName"] not in self.dead or options.get("gracePeriodSeconds") == 0:
+            self._remove(name)  # else it stays in Terminating: nobody can say that it is gone
         return web.json_response({"kind": "Status", "status": "Success"}, status=status)
 
-    def _command(self, body: Any) -> web.Response:
-        if answer := self._refused(misfit_of_command(body)):
-            return answer
+    def _create(self, where: dict[str, Any], body: Any) -> web.Response:
         name = body["metadata"]["name"]
-        if name in self.commands:
+        if name in where:
             return _status(409, "AlreadyExists")
-        self.commands[name] = body
-        for pod in list(self.pods):
-            self._remove(pod)
+        where[name] = self._stamped(body)
         return web.json_response(body, status=201)
+
+    def _command(self, body: Any) -> web.Response:
+        answer = self._create(self.commands, body)
+        if answer.status == 201:
+            for pod in list(self.pods):
+                self._remove(pod)
+        return answer
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         ending = self.watch_ends.pop(0) if self.watch_ends else ""
@@ -259,9 +289,9 @@ class Kube:
         if ending == "half a line":
             await response.write(b'{"type": "DELE')
             return response
-        since = int(request.query["resourceVersion"])
-        for version, kind, item in self.events:
-            if version > since:
+        since, what = int(request.query["resourceVersion"]), request.path.rpartition("/")[2]
+        for version, where, kind, item in self.events:
+            if version > since and where == what:
                 await response.write(json.dumps({"type": kind, "object": item}).encode() + b"\n")
         return response
 

@@ -4,9 +4,8 @@ The models carry each field's JSON name and type; what is required their setters
 values, patterns, merge keys) stands here by hand, as far as the adapter uses it. The package is imported late: without it the tests
 that need it are skipped.
 
-Node, Job, Eviction, DeleteOptions, and the metadata and owner reference of every kind are checked against the models; a patch
-twice: as it comes, and what it makes of the object. Custom kinds (JobSet, TrainJob, Volcano's Job and Command) are not in there:
-their outer shapes are `SHAPES`.
+Node, Job, ConfigMap, Eviction, DeleteOptions, and the metadata and owner reference of every kind are checked against the models; a
+patch twice: as it comes, and what it makes of the object. Custom kinds are not in there: see `kube_crds`.
 """
 
 import copy
@@ -24,12 +23,6 @@ PLAIN = {"str": str, "int": int, "float": (int, float), "bool": bool}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 #: Of a taint; the Taint of the Kubernetes API reference.
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-#: Shapes by hand, for custom kinds: type, or dict of fields; `!` marks what is required.
-SHAPES: dict[str, Any] = {
-    "custom owner": {"metadata!": dict},
-    "command": {"apiVersion!": str, "kind!": str, "metadata!": dict, "action!": str, "reason": str, "message": str,
-                "target!": dict},
-}  # fmt: skip
 
 
 @cache
@@ -100,36 +93,12 @@ def _misfit_of_model(model: str, value: Any, patch: Patch, path: str) -> str | N
     return f"{path}.{missing[0]}: Required value" if missing else None
 
 
-def wrong(shape: Any, value: Any, path: str = "") -> str | None:
-    """What is wrong with `value`; None: nothing."""
-    if not isinstance(shape, dict):
-        return None if isinstance(value, shape) else f"{path}: must be {shape.__name__}"
-    if not isinstance(value, dict):
-        return f"{path}: must be an object"
-    known = {name.rstrip("!"): inner for name, inner in shape.items()}
-    for name in (name.rstrip("!") for name in shape if name.endswith("!")):
-        if name not in value:
-            return f"{path}.{name}: Required value"
-    for name, item in value.items():
-        if name not in known:
-            return f"unknown field {path}.{name}"
-        if said := wrong(known[name], item, f"{path}.{name}"):
-            return said
-    return None
-
-
 def misfit_of_patch(model: str, body: Any, found: dict[str, Any], patch: Patch) -> str | None:
     """What is wrong with a patch, or with what it makes of the object."""
-    if model == "custom owner":
-        said = wrong(SHAPES[model], body) or misfit("V1ObjectMeta", body["metadata"], patch, ".metadata")
-    else:
-        said = misfit(model, body, patch)
-    if said:
+    if said := misfit(model, body, patch):
         return said
     after = copy.deepcopy(found)
     merge(after, copy.deepcopy(body), {"conditions": "type"} if patch == "strategic" else {})
-    if model == "custom owner":
-        return misfit("V1ObjectMeta", after["metadata"], "", ".metadata")
     taints = (after.get("spec") or {}).get("taints") or ()
     bad = [taint["effect"] for taint in taints if taint.get("effect") not in (None, *EFFECTS)]
     return f".spec.taints[].effect: Unsupported value {bad}" if bad else misfit(model, after)
@@ -142,14 +111,6 @@ def misfit_of_eviction(pod: str, body: Any) -> str | None:
     if (body.get("apiVersion"), body.get("kind")) != ("policy/v1", "Eviction"):
         return ".apiVersion, .kind: must be policy/v1 Eviction"
     return None if (body.get("metadata") or {}).get("name") == pod else f".metadata.name: must be {pod}"
-
-
-def misfit_of_command(body: Any) -> str | None:
-    return (
-        wrong(SHAPES["command"], body)
-        or misfit("V1ObjectMeta", body["metadata"], "", ".metadata")
-        or misfit("V1OwnerReference", body["target"], "", ".target")
-    )
 
 
 def merge(found: dict[str, Any], patch: dict[str, Any], by: dict[str, str] | None = None) -> None:

@@ -1,17 +1,19 @@
-"""Kubernetes: every request fits the published OpenAPI; conflicts, broken watches, budgets and bad tokens are borne.
+"""Kubernetes: every request fits the published OpenAPI and CRDs; conflicts, broken watches, budgets and bad tokens are borne.
 
-The fake server checks each body against the models generated from that OpenAPI (`kube_openapi`). Custom kinds are not in there: for
-JobSet, TrainJob and Volcano's Job and Command the outer shape is written by hand there, and only their metadata and owner
-references are checked against the published models. Kueue is never spoken to.
+The fake server checks each body against the models generated from that OpenAPI (`kube_openapi`) or, for custom kinds, against the
+CRD as its project publishes it (`kube_crds`). Kueue has its own tests (`test_kueue`).
 """
 
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import TestServer
+from kube_crds import misfit_of_custom, misfit_of_custom_patch
 from kube_fake import TOKEN, Kube
-from kube_openapi import misfit, misfit_of_command, misfit_of_eviction, misfit_of_patch
+from kube_openapi import misfit, misfit_of_eviction, misfit_of_patch
+from kube_world import CHAINS, KINDS
 
 from alerts.bodies import Data, Replace
 from alerts.schedulers.kubernetes import KubernetesScheduler
@@ -25,7 +27,7 @@ def order(fence: int = 5, **more: object) -> Data:
     return Data(fence=fence, incident="i1", fault="node.lost", explanation="n2 is silent", **more)
 
 
-RESTART = order(job="j1", attempt=1, replace=(Replace(slot=1, from_="n2", to="n9"),))
+RESTART = order(job="j1", attempt=1, slots=("n1", "n9", "n3"), replace=(Replace(slot=1, from_="n2", to="n9"),))
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ async def test_quarantined_node_has_cordon_taint_annotations_and_condition_and_l
     assert node["metadata"]["annotations"] == {}
 
 
-@pytest.mark.parametrize("kind", ["Job", "JobSet", "TrainJob", "VolcanoJob"])
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "TrainJob", "PyTorchJob", "VolcanoJob"])
 async def test_every_kind_of_job_comes_back_with_the_same_indexes_off_the_lost_node(start, kind: str) -> None:
     kube, scheduler = await start(kind)
     before = {pod["metadata"]["uid"] for pod in kube.pods.values()}
@@ -182,10 +184,6 @@ def test_whole_body_that_the_published_openapi_does_not_allow_is_named_by_its_pa
     assert misfit("V1DeleteOptions", {"gracePeriodSeconds": "0"}) == ".gracePeriodSeconds: must be int"
     assert misfit("V1DeleteOptions", {"preconditions": {"uuid": "u"}}) == "unknown field .preconditions.uuid"
     assert misfit("V1Job", {"spec": {"parallelism": 2}}) == ".spec.template: Required value"
-    command = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"name": "c"}, "action": "RestartJob"}
-    assert misfit_of_command(command) == ".target: Required value"
-    target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j"}
-    assert misfit_of_command(command | {"target": target}) == ".target.uid: Required value"
 
 
 @pytest.mark.parametrize(
@@ -208,10 +206,78 @@ async def test_adapter_that_sent_such_a_body_would_fail_with_the_path(both, send
     kube.refused.clear()
 
 
-@pytest.mark.parametrize("kind", ["Pod", "Job", "JobSet", "TrainJob", "VolcanoJob"])
-def test_what_the_fake_serves_fits_the_published_openapi_itself(kind: str) -> None:
-    kube = Kube(kind, NODES, ["n1"])
+@pytest.mark.parametrize(
+    ("kind", "change", "said"),
+    [
+        ("Workload", {"spec": {"activ": False}}, "unknown field .spec.activ"),
+        ("Workload", {"spec": {"active": "false"}}, ".spec.active: must be boolean"),
+        ("Workload", {"status": {"conditions": []}}, "unknown field .status: it is changed by its own path"),
+        ("Workload", {"spec": {"podSets": [{"count": 3}]}}, ".spec.podSets[0].template: Required value"),
+        ("Workload", {"metadata": {"annotations": {"a": None}}, "spec": {"active": False}}, None),
+        ("JobSet", {"spec": {"suspended": True}}, "unknown field .spec.suspended"),
+        ("JobSet", {"spec": {"failurePolicy": {"restartStrategy": "Again"}}},
+         ".spec.failurePolicy.restartStrategy: enum is ['Recreate', 'BlockingRecreate', 'InPlaceRestart']"),
+        ("TrainJob", {"spec": {"runtimeRef": None}}, ".spec.runtimeRef: Required value"),
+        ("PyTorchJob", {"spec": {"runPolicy": {"suspend": "yes"}}}, ".spec.runPolicy.suspend: must be boolean"),
+        ("VolcanoJob", {"spec": {"minAvailable": "3"}}, ".spec.minAvailable: must be integer"),
+        ("VolcanoJob", {"metadata": {"annotations": {"a": 1}}}, ".metadata.annotations.a: must be str"),
+    ],
+)  # fmt: skip
+def test_patch_of_a_custom_kind_that_its_published_crd_does_not_allow_is_named_by_its_path(kind, change, said: str | None) -> None:
+    kube = Kube("JobSet" if kind == "Workload" else kind, NODES, ["n1", "n2", "n3"], queue="gpus")
+    assert kube.kueue is not None
+    found = kube.kueue.workload if kind == "Workload" else kube.top
+    assert misfit_of_custom_patch(kind, change, found) == said
+
+
+def test_command_that_the_published_crd_does_not_allow_is_named_by_its_path() -> None:
+    target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j", "uid": "u"}
+    command = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": {"name": "c"}, "action": "RestartJob"}
+    assert misfit_of_custom("Command", command | {"target": target}) is None
+    assert misfit_of_custom("Command", command | {"target": {**target, "uid": 1}}) == ".target.uid: must be string"
+    assert misfit_of_custom("Command", command | {"target": {"name": "j"}}) == ".target.apiVersion: Required value"
+    assert misfit_of_custom("Command", command | {"kind": "Order", "target": target}) == ".apiVersion, .kind: must be " + (
+        "bus.volcano.sh/v1alpha1 Command"
+    )
+
+
+@pytest.mark.parametrize("kind", list(CHAINS))
+def test_what_the_fake_serves_fits_the_published_openapi_and_crds_itself(kind: str) -> None:
+    kube = Kube(kind, NODES, ["n1"], queue="gpus")
     assert [misfit("V1Node", node) for node in kube.nodes.values()] == [None] * len(NODES)
     assert [misfit("V1Pod", pod) for pod in kube.pods.values()] == [None]
-    for (version, _), owner in kube.owners.items():
-        assert (misfit("V1Job", owner) if version == "batch/v1" else misfit("V1ObjectMeta", owner["metadata"])) is None
+    names = {place: name for name, place in KINDS.items()}
+    for (version, place), owner in kube.owners.items():
+        name = names[version, place.split("/")[0]]
+        assert (misfit("V1Job", owner) if name == "Job" else misfit_of_custom(name, owner)) is None
+    if kube.kueue is not None:
+        for served in ("kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"):
+            assert misfit_of_custom("Workload", kube.kueue.workload | {"apiVersion": served}, served) is None
+
+
+async def test_attempt_fence_and_rank_map_of_the_next_attempt_stand_in_a_config_map_before_the_old_pods_end(both) -> None:
+    kube, scheduler = both
+    await scheduler.restart(RESTART)
+    (made,) = kube.maps.values()
+    assert made["metadata"]["name"] == "outrider-ranks-j1"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "JobSet-uid", "it goes with the job"
+    data = made["data"]
+    assert {key: data[key] for key in data if key != "ranks.json"} == {
+        "OUTRIDER_JOB": "j1", "OUTRIDER_ATTEMPT": "2", "OUTRIDER_FENCE": "5", "WORLD_SIZE": "3",
+    }  # fmt: skip
+    assert [place["node"] for place in json.loads(data["ranks.json"])["ranks"]] == ["n1", "n9", "n3"]
+    paths = [path for method, path, _ in kube.requests if method in ("POST", "DELETE")]
+    assert paths[0].endswith("/configmaps"), "pods that come back at once must find it"
+    await scheduler.restart(order(7, job="j1", attempt=2, slots=("n1", None, "n3"), replace=(Replace(slot=1, from_="n9"),)))
+    data = kube.maps["outrider-ranks-j1"]["data"]
+    assert (data["OUTRIDER_ATTEMPT"], data["OUTRIDER_FENCE"], json.loads(data["ranks.json"])["ranks"][1]["node"]) == ("3", "7", "")
+
+
+async def test_nodes_to_be_left_are_cordoned_before_a_pod_is_ended(both) -> None:
+    kube, scheduler = both
+    await scheduler.restart(RESTART)
+    writes = [path for method, path, _ in kube.requests if method in ("POST", "DELETE", "PATCH")]
+    ends = [place for place, path in enumerate(writes) if "/pods/" in path]
+    assert writes.index("/api/v1/nodes/n2") < ends[0]
+    assert not kube.takes_work("n2")
+    assert kube.placed() == ["n1", "n9", "n3"]

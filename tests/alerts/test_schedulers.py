@@ -16,7 +16,7 @@ from alerts.bodies import Data, Replace
 from alerts.schedulers.hosts import HostsScheduler
 from alerts.schedulers.kubernetes import KubernetesScheduler
 from alerts.schedulers.port import Scheduler, SchedulerError, fence_of, reason_of
-from alerts.schedulers.ranks import make_map, moved, read_map, write_map
+from alerts.schedulers.ranks import make_map, moved, read_map, told, write_map
 from alerts.schedulers.sender import SchedulerSender
 from alerts.schedulers.slurm import SlurmScheduler
 from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode, expand, failure, read_job, read_lines, read_node
@@ -320,13 +320,36 @@ def test_rank_map_file_and_environment_tell_the_same(tmp_path: Path) -> None:
     assert read_map(tmp_path, "../evil job") == made
     assert json.loads(path.read_text())["ranks"][2] == {"rank": 2, "slot": 2, "node": "b"}
     assert path.with_name(path.name.replace(".ranks.json", ".hosts")).read_text() == "a\na\nb\n"
+    text = path.with_name(path.name.replace(".ranks.json", ".env")).read_text()
+    read = dict(line.split("=", 1) for line in text.splitlines())
+    assert read == {
+        "OUTRIDER_JOB": "'../evil job'", "OUTRIDER_ATTEMPT": "2", "OUTRIDER_FENCE": "5", "WORLD_SIZE": "3", "MASTER_ADDR": "a",
+    }  # fmt: skip
     environment = made.environment(1)
+    assert made.common().items() <= environment.items()
     assert (environment["RANK"], environment["LOCAL_RANK"], environment["GROUP_RANK"], environment["MASTER_ADDR"]) == (
         "1",
         "1",
         "0",
         "a",
     )
+
+
+def test_order_tells_where_the_ranks_were_before_the_restart() -> None:
+    swap = (Replace(slot=1, from_="n2", to="n9"), Replace(slot=2, from_="n3"))
+    assert told(order(slots=("n1", "n9", None), replace=swap)) == ["n1", "n2", "n3"]
+    assert told(order(slots=(), replace=swap)) == []
+    assert told(order(slots=("n1", None), replace=())) == [], "a slot without a node, and nobody says which it had"
+
+
+async def test_job_that_slurm_requeued_by_itself_and_forgot_keeps_its_ranks_by_the_order(tmp_path: Path) -> None:
+    world = FakeSlurm(tmp_path)
+    scheduler = SlurmScheduler(SlurmTarget(name="slurm", rank_map_dir=str(tmp_path)), world)
+    world.one = replace(world.one, states=frozenset({"PENDING"}), nodes=(), restarts=1)
+    done = await scheduler.restart(
+        order(job="j1", attempt=1, slots=("n3", "n9", "n1"), replace=(Replace(slot=1, from_="n2", to="n9"),))
+    )
+    assert done.detail["nodes"] == ["n3", "n9", "n1"]
 
 
 @pytest.mark.parametrize(

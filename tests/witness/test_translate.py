@@ -49,6 +49,20 @@ def test_each_action_has_its_webhook(name: ActionName, kind: str) -> None:
     assert row.awaits_effect == (name == "snapshot")
 
 
+def test_a_restart_carries_the_rank_map_of_the_next_attempt_and_nothing_else_does() -> None:
+    picture = translate.incident_write(a_change(), 0.0, None).picture
+    job = JOBS["j1"]
+    replace = [{"slot": 1, "from": job.slots[1][0], "to": "n9"}, {"slot": 99, "from": "n1", "to": "n9"}]
+    slots = {}
+    for name in ("restart", "snapshot", "quarantine"):
+        row = translate.outbox_row(an_action(name, job="j1", node="n2", replace=replace), picture, 0.0, job)
+        slots[name] = json.loads(row.body)["data"].get("slots")
+    wanted = [node for node, _ in job.slots]
+    wanted[1] = "n9"
+    assert slots == {"restart": wanted, "snapshot": None, "quarantine": None}
+    assert translate.slots_after({"replace": [{"slot": 0, "from": "n1", "to": None}]}, job)[0] is None
+
+
 def test_a_snapshot_is_published_by_the_nodes_of_the_named_ranks() -> None:
     (item,) = translate.action_orders(an_action("snapshot", job="j1", ranks=[0], attempt=1, step=None), JOBS)
     assert (item.to, item.order.order, item.order.ranks, item.order.fence, item.order.deadline_s) == ("n1", "publish", (0,), 7, 5.0)
