@@ -55,7 +55,7 @@ class Disks(Collector):
     """See the module."""
 
     name: ClassVar[str] = "disks"
-    group: ClassVar[str] = "files"
+    group: ClassVar[str] = "services"
     interval_seconds: ClassVar[float] = 60.0
 
     def __init__(self, place: Place, note: Note) -> None:

@@ -1,9 +1,16 @@
 """Fetches a text page over HTTP within a deadline and a size, whatever the server does: for exporters and metadata services."""
 
+import sys
 import time
+import warnings
 from collections.abc import Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from collectors.frame.types import CollectorError
+
+if TYPE_CHECKING:
+    import requests
 
 #: A page of 16 GPUs with hundreds of fields is about 1 MB.
 PAGE_BYTES_MAX = 8 << 20
@@ -18,7 +25,7 @@ class Fetcher:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._session: object | None = None
+        self._session: requests.Session | None = None
 
     def get(self, url: str, headers: Mapping[str, str] | None = None, *, missing_ok: bool = False) -> str | None:
         """The page's text; None for a 404 where `missing_ok`. Redirects are not followed. Raises CollectorError."""
@@ -29,10 +36,8 @@ class Fetcher:
         return self._fetch("PUT", url, headers, missing_ok=False) or ""
 
     def _fetch(self, method: str, url: str, headers: Mapping[str, str] | None, *, missing_ok: bool) -> str | None:
-        import requests
-        import urllib3
-
-        if not isinstance(self._session, requests.Session):
+        requests, urllib3 = libraries()
+        if self._session is None:
             self._session = requests.Session()
             self._session.trust_env = False  # a proxy of the environment is not meant for the node's own services
         until = time.monotonic() + self._seconds
@@ -61,11 +66,25 @@ class Fetcher:
 
     def close(self) -> None:
         """Gives the connection back."""
-        import requests
-
-        if isinstance(self._session, requests.Session):
+        if self._session is not None:
             self._session.close()
             self._session = None
+
+
+def libraries() -> "tuple[ModuleType, ModuleType]":
+    """`requests` and `urllib3`, without what they can do without: guessers of character sets (2 MiB; pages are UTF-8), SOCKS."""
+    modules = cast(dict[str, ModuleType | None], sys.modules)
+    spared = [name for name in ("chardet", "charset_normalizer", "socks") if name not in modules]
+    modules.update(dict.fromkeys(spared))  # None is what the import system calls absent
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # requests says that it misses one; it is asked for bytes only
+            import requests
+            import urllib3
+    finally:
+        for name in spared:
+            del modules[name]
+    return requests, urllib3
 
 
 def _reason(error: Exception) -> str:

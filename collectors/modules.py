@@ -44,6 +44,7 @@ class Modules(Collector):
     """See the module."""
 
     name: ClassVar[str] = "modules"
+    group: ClassVar[str] = "services"
     interval_seconds: ClassVar[float] = ROUND_SECONDS
 
     def __init__(self, place: Place, note: Note) -> None:

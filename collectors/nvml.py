@@ -35,6 +35,10 @@ class Nvml(Collector):
         self._read_at = float("-inf")
         self._samples: list[Sample] = []
 
+    @classmethod
+    def preload(cls) -> None:
+        import pynvml  # noqa: F401
+
     def supported(self) -> NotSupported | None:
         if self._reader is not None:
             return None

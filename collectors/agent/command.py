@@ -25,14 +25,16 @@ def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool)
     With --once it only looks: exit status 1 if a collector's source is there but cannot be read.
     """
     from collectors.agent.service import Agent
-    from collectors.frame.found import find_collectors
+    from collectors.frame.found import find_collectors, preload
     from collectors.frame.nursery import fork_nursery
     from outrider.config.agent import AgentSection
+    from outrider.config.collectors import CollectorsSection
     from outrider.config.site import read_config
 
     config = read_config(config_path)
     section = config.get(AgentSection)
     found = find_collectors(section.collectors, section.collect)
+    preload(found, config.get(CollectorsSection))
     # Forked when all is loaded that most processes need, so that they share its memory, and before the first thread.
     nursery = fork_nursery()
     node = node or socket.gethostname()

@@ -1,5 +1,6 @@
 """Which collectors there are: the entry points of `outrider.collectors`, less those that the configuration switches off."""
 
+import contextlib
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -48,6 +49,14 @@ def find_collectors(switches: dict[str, bool], default: bool = True) -> Found:
             continue
         found.targets[name] = point.value
     return found
+
+
+def preload(found: Found, section: CollectorsSection) -> None:
+    """Loads what the wanted collectors share, before the first fork. What cannot be loaded is told by the collector's own reading."""
+    for kind in found.kinds.values():
+        if kind.wanted(section) is None:
+            with contextlib.suppress(ImportError):
+                kind.preload()
 
 
 def make_place(config: Config, node: str, boot: str, state_dir: Path) -> Place:

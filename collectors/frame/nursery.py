@@ -21,6 +21,8 @@ from collectors.frame.types import News
 def fork_nursery() -> socket.socket:
     """Forks the nursery; the caller must have one thread. Returns the agent's end of its socket."""
     ours, theirs = socket.socketpair()
+    gc.collect()
+    gc.freeze()  # a collection, here or there, would touch all that both share, and so copy it
     if os.fork() == 0:
         ours.close()
         status = 1

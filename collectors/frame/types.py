@@ -103,6 +103,12 @@ class Collector(ABC):
         """Whether the configuration names what this collector reads; if not, it costs no child. Default: it needs no naming."""
         return None
 
+    @classmethod
+    def preload(cls) -> None:
+        """Imports what is large, where the collector is wanted: called once before the agent forks, so that all share the memory. A
+        child that imports for itself pays twice: for what it loads, and for the shared pages that the loading touches."""
+        return
+
     @abstractmethod
     def supported(self) -> NotSupported | None:
         """Whether this node has the source; cheap."""
