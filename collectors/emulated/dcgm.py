@@ -12,10 +12,11 @@ Mood = Literal["well", "stuck", "endless", "cut", "junk", "error", "trickle"]
 
 
 class FakeExporter:
-    """Serves on a free port of 127.0.0.1. `values`: (metric, gpu) -> value; `mood`: how it behaves."""
+    """Serves on a free port of 127.0.0.1. `values`: (metric, gpu) -> value; `mood`: how it behaves; `node`: stands in the uuids."""
 
-    def __init__(self, gpus: int = 8) -> None:
+    def __init__(self, gpus: int = 8, node: int = 0) -> None:
         self.mood: Mood = "well"
+        self._node = node
         self.values: dict[tuple[str, int], float] = {}
         for gpu in range(gpus):
             for name, value in (
@@ -43,7 +44,7 @@ class FakeExporter:
         """The page as it is now."""
         lines = []
         for (name, gpu), value in self.values.items():
-            uuid = f"GPU-00000000-0000-0000-0000-{gpu:012d}"
+            uuid = f"GPU-{self._node:08d}-0000-0000-0000-{gpu:012d}"
             bus = f"00000000:{0x1B + 0x10 * gpu:02X}:00.0"
             labels = f'gpu="{gpu}",UUID="{uuid}",pci_bus_id="{bus}",device="nvidia{gpu}",modelName="NVIDIA H100",Hostname="n1"'
             lines.append(f"{name}{{{labels}}} {value:g}\n")

@@ -104,7 +104,8 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **out) {
 }
 int nvmlDeviceGetUUID(Gpu *gpu, char *out, unsigned size) {
     int code = state(gpu);
-    snprintf(out, size, "GPU-00000000-0000-0000-0000-%012d", gpu->index);
+    long long node = look("node");
+    snprintf(out, size, "GPU-%08lld-0000-0000-0000-%012d", node == ABSENT ? 0 : node, gpu->index);
     return code;
 }
 int nvmlDeviceGetSerial(Gpu *gpu, char *out, unsigned size) {

@@ -1,4 +1,4 @@
-"""A whole emulated GPU node in a folder: GPUs, RDMA ports, kernel log, dcgm-exporter. For tests, drills and benches.
+"""A whole emulated GPU node in a folder: GPUs, RDMA ports and modules, kernel log, dcgm-exporter. For tests, drills and benches.
 
 The agent reads it like a real one: `settings()` goes into `[collectors]`, `environment()` into the agent's environment.
 """
@@ -7,6 +7,7 @@ import json
 import time
 from pathlib import Path
 
+from collectors.emulated.cards import EmulatedCard
 from collectors.emulated.dcgm import FakeExporter
 from collectors.emulated.nvml import FakeGpus, build_library
 
@@ -33,19 +34,23 @@ class EmulatedNode:
         folder: where its files are made.
         gpus, ports: how many; 8 and 8 as in the machines of today.
         exporter: whether a dcgm-exporter imitation runs.
+        number: stands in the GPUs' uuids; nodes of one fleet need different ones.
     """
 
-    def __init__(self, folder: Path, *, gpus: int = 8, ports: int = 8, exporter: bool = False) -> None:
+    def __init__(self, folder: Path, *, gpus: int = 8, ports: int = 8, exporter: bool = False, number: int = 0) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.library = build_library(folder)
-        self.gpus = FakeGpus(folder / "gpus", gpus)
+        self.gpus = FakeGpus(folder / "gpus", gpus, number)
         self.sysfs, self.kmsg = folder / "sys", folder / "kmsg"
         self._records = 0
         self.kmsg.touch()
-        for number in range(ports):
-            self._make_port(f"mlx5_{number}")
-        self.exporter = FakeExporter(gpus) if exporter else None
+        #: Cards by RDMA device: their error correction and modules.
+        self.cards: dict[str, EmulatedCard] = {}
+        for port in range(ports):
+            self._make_port(f"mlx5_{port}", f"ens{port}")
+        self.memory_errors(corrected=0, uncorrected=0)
+        self.exporter = FakeExporter(gpus, number) if exporter else None
 
     def settings(self) -> dict[str, str]:
         """Fields of `[collectors]`."""
@@ -82,6 +87,20 @@ class EmulatedNode:
             folder = "counters" if name in COUNTERS else "hw_counters"
             self._write(self._port(nic) / folder / name, str(value))
 
+    def flaps(self, nic: str, changes: int) -> None:
+        """The carrier of the port's interface has changed so often."""
+        (interface,) = (self.sysfs / "class/infiniband" / nic / "device/net").iterdir()
+        folder = self.sysfs / "class/net" / interface.name
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write(folder / "carrier_changes", str(changes))
+
+    def memory_errors(self, *, corrected: int, uncorrected: int) -> None:
+        """Sets the counts of the memory controller."""
+        folder = self.sysfs / "devices/system/edac/mc/mc0"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write(folder / "ce_count", str(corrected))
+        self._write(folder / "ue_count", str(uncorrected))
+
     def close(self) -> None:
         """Ends what serves."""
         if self.exporter is not None:
@@ -90,7 +109,9 @@ class EmulatedNode:
     def _port(self, nic: str) -> Path:
         return self.sysfs / "class/infiniband" / nic / "ports/1"
 
-    def _make_port(self, nic: str) -> None:
+    def _make_port(self, nic: str, interface: str) -> None:
+        (self.sysfs / "class/infiniband" / nic / "device/net" / interface).mkdir(parents=True, exist_ok=True)
+        self.cards[nic] = EmulatedCard(self.sysfs, interface)
         for folder in ("counters", "hw_counters"):
             (self._port(nic) / folder).mkdir(parents=True, exist_ok=True)
         self._write(self._port(nic) / "rate", "400 Gb/sec (4X NDR)")

@@ -45,11 +45,12 @@ class FakeGpus:
     Args:
         path: the state file; its path goes to the library by OUTRIDER_FAKE_NVML.
         count: how many GPUs there are.
+        node: stands in their uuids, so that those of several nodes differ.
     """
 
-    def __init__(self, path: Path, count: int = 8) -> None:
+    def __init__(self, path: Path, count: int = 8, node: int = 0) -> None:
         self.path = path
-        self._values: dict[str, int] = {"count": count} | {f"gpu.{name}": value for name, value in HEALTHY.items()}
+        self._values: dict[str, int] = {"count": count, "node": node} | {f"gpu.{name}": value for name, value in HEALTHY.items()}
         self._write()
 
     def set(self, gpu: int | None = None, **values: int) -> None:

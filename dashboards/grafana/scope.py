@@ -7,6 +7,7 @@ from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as model
 
+from alerts.rules.recording import grown
 from dashboards.grafana.kit import STORE, Board
 
 #: Every dashboard of ours carries it; the links between them go by it.
@@ -15,11 +16,12 @@ TAG: Final = "outrider"
 RUNBOOK_URL: Final = "https://outrider.example/runbooks/${__data.fields.fault}"
 CONSOLE_URL: Final = "https://outrider.example/console"
 
+_ACTIONS: Final = 'outrider_actions_total{site=~"$cluster",outcome!="dry_run"}'
 #: name, expression, colour, title, text: each stretch of time in which the expression has a series becomes one mark.
 ANNOTATIONS: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     ("Incidents", 'max without (instance, witness) (outrider_incident_open{site=~"$cluster"}) > 0', "red",
      "{{fault}}", "{{response}}: {{culprit}} {{node}} {{gpu}} {{nic}} {{switch}} {{job}}"),
-    ("Actions", 'sum by (action, outcome) (increase(outrider_actions_total{site=~"$cluster",outcome!="dry_run"}[1m])) > 0', "blue",
+    ("Actions", f"sum by (action, outcome) ({grown(_ACTIONS, '1m')}) > 0", "blue",
      "{{action}} {{outcome}}", "An action of the leader."),
     ("Brakes", 'max by (brake) (outrider_brake{site=~"$cluster"}) > 0', "orange", "brake: {{brake}}", "Every action is held back."),
 )  # fmt: skip

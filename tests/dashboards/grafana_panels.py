@@ -1,5 +1,6 @@
 """Reading shipped dashboards: their panels, expressions, and what Grafana would put in place of a variable."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,11 +21,32 @@ class Expression(NamedTuple):
 
     @property
     def filled(self) -> str:
-        """As it goes to Prometheus."""
-        text = self.expr
-        for name, value in VALUES.items():
-            text = text.replace(name, value)
-        return text
+        return filled(self.expr)
+
+
+class Choice(NamedTuple):
+    """A variable whose values come from a label of series."""
+
+    board: str
+    name: str
+    selector: str
+    label: str
+
+
+def choices(boards: dict[str, dict[str, Any]]) -> Iterator[Choice]:
+    for name, board in boards.items():
+        for variable in board["templating"]["list"]:
+            if variable["type"] == "query":
+                asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
+                assert asked, variable["query"]
+                yield Choice(name, variable["name"], filled(asked[1]), asked[2])
+
+
+def filled(text: str) -> str:
+    """An expression as it goes to Prometheus."""
+    for name, value in VALUES.items():
+        text = text.replace(name, value)
+    return text
 
 
 def panels(board: dict[str, Any]) -> list[dict[str, Any]]:

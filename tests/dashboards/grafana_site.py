@@ -41,6 +41,8 @@ WRONG = {
     "outrider_gpus": 1.0, "outrider_gpus_expected": 2.0, "outrider_port_up": 0.0, "outrider_storage_probe_ok": 0.0,
     "outrider_agent_witness_up": 0.0, "outrider_collector_success": 0.0, "outrider_gpu_pcie_width_max": 1e9,
 }  # fmt: skip
+#: Every page was read a few times, and the rules that read rules have run.
+READ_A_FEW_TIMES = "site:outrider_gpu_power_watts:sum and on() count_over_time(job:outrider_job_step:min[1m]) >= 5"
 FLEET = Fleet(
     nodes=tuple(
         Node(node=name, rack="r1", nics={"mlx5_0": "leaf1"}, address=f"127.0.0.{place + 2}") for place, name in enumerate(NODES)
@@ -147,6 +149,11 @@ def deliverer_page() -> bytes:
     return generate_latest(metrics.registry)
 
 
+def with_numbers(series: list[Any]) -> list[Any]:
+    """Those that have a number anywhere: NaN (0 / 0, a quantile of nothing) draws nothing."""
+    return [one for one in series if any(value != "NaN" for _, value in one.get("values") or [one["value"]])]
+
+
 class Site:
     """A Prometheus that scrapes the pages."""
 
@@ -163,6 +170,10 @@ class Site:
         told = self._get("/api/v1/query_range", query=expr, start=str(now - seconds), end=str(now), step="1")
         return told["data"]["result"]
 
+    def label_values(self, selector: str, label: str) -> list[str]:
+        """What a variable offers."""
+        return self._get(f"/api/v1/label/{label}/values", **{"match[]": selector})["data"]
+
     def _get(self, path: str, **query: str) -> Any:
         url = f"{self.url}{path}?{urllib.parse.urlencode(query)}"
         try:
@@ -172,7 +183,7 @@ class Site:
             with error:
                 if error.code == 503:  # it still starts
                     raise ConnectionError(str(error)) from None
-                raise AssertionError(f"{query['query']}: {error.read().decode()}") from None
+                raise AssertionError(f"{query}: {error.read().decode()}") from None
 
 
 def _serve(address: str, port: int, page: Callable[[], bytes]) -> http.server.ThreadingHTTPServer:
@@ -193,7 +204,7 @@ def _serve(address: str, port: int, page: Callable[[], bytes]) -> http.server.Th
     return server
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
@@ -202,62 +213,82 @@ def _free_port() -> int:
 @contextmanager
 def running(folder: Path, shipped: Path) -> Iterator[Site]:
     """Starts pages and Prometheus; `shipped` is the configuration that is deployed, at a pace of one second."""
-    agents, witness, deliverer, own = (_free_port() for _ in range(4))
+    agents, witness, deliverer = (free_port() for _ in range(3))
     servers = [_serve(node.address or "", agents, agent_page(node.node, time.monotonic).render) for node in FLEET.nodes]
     page = witness_page()
     servers.append(_serve("127.0.0.1", witness, lambda: page.page()[0]))
     servers.append(_serve("127.0.0.1", deliverer, deliverer_page))
-    _configure(folder, shipped, agents, witness, deliverer)
-    log = (folder / "log").open("w")
-    process = subprocess.Popen(
-        ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{own}"],
-        cwd=folder, stdout=log, stderr=log,
-    )  # fmt: skip
-    site = Site(f"http://127.0.0.1:{own}")
     try:
-        _wait(site, process, folder / "log")
-        yield site
+        configure(folder, shipped, targets_of(_site_file(folder, agents, witness, deliverer)), "x")
+        with prometheus(folder, READ_A_FEW_TIMES) as site:
+            yield site
     finally:
-        process.terminate()
-        process.wait(20)
-        log.close()
         for server in servers:
             server.shutdown()
             server.server_close()
 
 
-def _configure(folder: Path, shipped: Path, agents: int, witness: int, deliverer: int) -> None:
-    from click.testing import CliRunner
+@contextmanager
+def prometheus(folder: Path, condition: str = "up == 1") -> Iterator[Site]:
+    """A real Prometheus with what `configure` wrote into `folder`, as soon as the condition has data."""
+    port = free_port()
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}"],
+            cwd=folder, stdout=log, stderr=log,
+        )  # fmt: skip
+        site = Site(f"http://127.0.0.1:{port}")
+        try:
+            _wait(site, condition, process, folder / "log")
+            yield site
+        finally:
+            process.terminate()
+            process.wait(20)
 
+
+def _site_file(folder: Path, agents: int, witness: int, deliverer: int) -> Path:
     nodes = "\n".join(
         f'[[fleet.nodes]]\nnode = "{node.node}"\naddress = "{node.address}"\nrack = "r1"\nnics = {{ mlx5_0 = "leaf1" }}'
         for node in FLEET.nodes
     )
-    (folder / "site.toml").write_text(
+    path = folder / "site.toml"
+    path.write_text(
         f'[site]\nname = "s1"\n[agent]\nmetrics_address = "node"\nmetrics_port = {agents}\n[[witness.members]]\nname = "w1"\n'
         f'address = "127.0.0.1"\nhttp_port = {witness}\nheartbeat_port = 9\n[alerts]\nmetrics_port = {deliverer}\n{nodes}\n'
     )
-    done = CliRunner().invoke(targets, ["--config", str(folder / "site.toml"), str(folder / "targets")], catch_exceptions=False)
+    return path
+
+
+def targets_of(config: Path) -> Path:
+    """The folder that `outrider targets` fills from a site's configuration."""
+    from click.testing import CliRunner
+
+    folder = config.parent / "targets"
+    done = CliRunner().invoke(targets, ["--config", str(config), str(folder)], catch_exceptions=False)
     assert done.exit_code == 0, done.output
+    return folder
+
+
+def configure(folder: Path, shipped: Path, found: Path, token: str) -> None:
+    """Prometheus' files: the shipped configuration and rules, at a pace of one second."""
     text = shipped.read_text()
     for pace in ("scrape_interval: 10s", "scrape_timeout: 5s", "evaluation_interval: 10s"):
         assert pace in text
         text = text.replace(pace, f"{pace.partition(':')[0]}: 1s")
-    (folder / "prometheus.yml").write_text(text)
-    (folder / "viewer.token").write_text("x")
+    (folder / "prometheus.yml").write_text(text.replace("targets/", f"{found}/"))
+    (folder / "viewer.token").write_text(token)
     (folder / "rules").mkdir()
     (folder / "rules" / "outrider.rules.yml").write_text(
         dump(rules("s1", AlertsConfig()), "test").replace(f'interval: "{SLOW_INTERVAL}"', 'interval: "1s"')
     )
 
 
-def _wait(site: Site, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Until every page was read a few times and the rules that read rules have run."""
+def _wait(site: Site, condition: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
     end = time.monotonic() + 90
     while time.monotonic() < end:
         assert process.poll() is None, log.read_text()
         try:
-            if site.ask("site:outrider_gpu_power_watts:sum and on() count_over_time(job:outrider_job_step:min[1m]) >= 5"):
+            if site.ask(condition):
                 return
         except OSError:
             pass

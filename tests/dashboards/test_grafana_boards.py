@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from grafana_panels import Expression, expressions, panels
 
-from alerts.rules.recording import RECORDING, SLOW_RECORDING
+from alerts.rules.recording import RECORDING, SLOW_RECORDING, grown
 from dashboards.grafana import site
 from dashboards.grafana.shipped import HASH_FILE, dashboards, source_hash
 from outrider.config.alerts import AlertsConfig
@@ -67,6 +67,23 @@ def test_no_metric_is_named_that_the_code_does_not_expose() -> None:
         for name in re.findall(r"\b(?:\w+:)?(?:outrider_|up\b)[\w:]*", one.expr):
             plain = re.sub(r"_(bucket|sum|count)$", "", name)
             assert name in RECORDED or name in METRICS or plain in METRICS, f"{one.board}, {one.panel}: {name}"
+
+
+#: Counters that begin with their first event: Prometheus' `increase` does not see it.
+BORN_WITH_AN_EVENT = (
+    "outrider_incidents_total", "outrider_actions_total", "outrider_refusals_total", "outrider_kernel_events_total",
+    "outrider_gpu_xid_errors_total", "outrider_job_snapshots_total", "outrider_job_exits_total",
+    "outrider_detection_seconds_bucket", "outrider_recovery_seconds_bucket",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("counter", BORN_WITH_AN_EVENT)
+def test_the_first_event_of_a_counter_is_counted(counter: str) -> None:
+    texts = [text for text in [*(one.expr for one in ALL), *RECORDED.values()] if f"increase({counter}" in text]
+    assert texts
+    for text in texts:
+        for selector, window in re.findall(rf"increase\(({counter}(?:{{[^}}]*}})?)\[([^\]]+)\]\)", text):
+            assert grown(selector, window) in text
 
 
 @pytest.mark.parametrize("name", sorted(RECORDED))

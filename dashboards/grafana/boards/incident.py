@@ -1,9 +1,11 @@
 """Incident: what happened when, layer by layer, and what was done about it."""
 
+from alerts.rules.recording import grown
 from dashboards.grafana.boards.parts import open_incidents
 from dashboards.grafana.kit import AMBER, BLUE, GREEN, GREY, RED, SITE, Board, Query, Steps, lines, number, states, words
 from dashboards.grafana.scope import choice, cluster, job, node, store
 
+_EVENTS = f'outrider_incidents_total{{{SITE},fault=~"$fault"}}'
 _SCOPE = f'{SITE},fault=~"$fault",node=~"$node|",job=~"$job|"'
 
 
@@ -51,7 +53,7 @@ def _timeline(made: Board) -> None:
             "Incidents: what became of them",
             "Changes in the interval of the picture: suspected, confirmed, refuted, resolved, false alarms.",
             Query(
-                expr=f'sum by (event) (increase(outrider_incidents_total{{{SITE},fault=~"$fault"}}[$__rate_interval]))',
+                expr=f"sum by (event) ({grown(_EVENTS, '$__rate_interval')})",
                 legend="{{event}}",
             ),
             points=True,
@@ -64,7 +66,7 @@ def _timeline(made: Board) -> None:
             "Actions",
             "What the leader asked for, and how it ended.",
             Query(
-                expr=f"sum by (action, outcome) (increase(outrider_actions_total{{{SITE}}}[$__rate_interval]))",
+                expr=f"sum by (action, outcome) ({grown(f'outrider_actions_total{{{SITE}}}', '$__rate_interval')})",
                 legend="{{action}} {{outcome}}",
             ),
             points=True,
@@ -76,7 +78,7 @@ def _timeline(made: Board) -> None:
         lines(
             "Held back",
             "Actions that a mode, a limit or a brake refused, by reason.",
-            Query(expr=f"sum by (reason) (increase(outrider_refusals_total{{{SITE}}}[$__rate_interval]))", legend="{{reason}}"),
+            Query(expr=f"sum by (reason) ({grown(f'outrider_refusals_total{{{SITE}}}', '$__rate_interval')})", legend="{{reason}}"),
             points=True,
         ),
         8,

@@ -1,5 +1,6 @@
 """Node and GPU: one machine, every reading."""
 
+from alerts.rules.recording import grown
 from dashboards.grafana.boards.parts import open_incidents
 from dashboards.grafana.kit import AMBER, BLUE, GREEN, RED, SITE, ZERO_IS_WELL, Board, Query, Steps, lines, number, states
 from dashboards.grafana.scope import cluster, node, store
@@ -65,18 +66,18 @@ def _now(made: Board) -> None:
 
 def _errors(made: Board) -> None:
     made.row("GPU errors")
-    grown, lanes = "[$__rate_interval]", "outrider_gpu_pcie_width"
+    more, lanes = "[$__rate_interval]", "outrider_gpu_pcie_width"
     rows = (
         ("XID errors", "Messages of the driver by code; `outrider explain xid N` says what each means.",
-         f"sum by (pci, xid) (increase(outrider_gpu_xid_errors_total{{{_NODE}}}{grown}))", "{{pci}} xid {{xid}}"),
+         f"sum by (pci, xid) ({grown(f'outrider_gpu_xid_errors_total{{{_NODE}}}', '$__rate_interval')})", "{{pci}} xid {{xid}}"),
         ("ECC errors", "Since the driver was loaded. Corrected ones are counted; one uncorrected is a fault.",
          f"sum by (gpu, kind, where) (outrider_gpu_ecc_errors_total{{{_NODE}}})", "gpu {{gpu}} {{kind}} {{where}}"),
         ("Remapped rows", "Rows replaced by spare ones; pending needs a reset, failed a new card.",
          f"sum by (gpu, kind) (outrider_gpu_remapped_rows{{{_NODE}}})", "gpu {{gpu}} {{kind}}"),
         ("NVLink errors", "Replays are recovered; recoveries and CRC errors that grow are a bad link.",
-         f"sum by (gpu, kind) (increase(outrider_gpu_nvlink_errors_total{{{_NODE}}}{grown}))", "gpu {{gpu}} {{kind}}"),
+         f"sum by (gpu, kind) (increase(outrider_gpu_nvlink_errors_total{{{_NODE}}}{more}))", "gpu {{gpu}} {{kind}}"),
         ("PCIe replays", "Packets sent again; a steady growth is a bad slot, riser or card.",
-         f"sum by (gpu) (increase(outrider_gpu_pcie_replays_total{{{_NODE}}}{grown}))", "gpu {{gpu}}"),
+         f"sum by (gpu) (increase(outrider_gpu_pcie_replays_total{{{_NODE}}}{more}))", "gpu {{gpu}}"),
         ("PCIe lanes missing", "Lanes possible less lanes in use; an idle GPU may run at a lower generation, never at fewer lanes.",
          f"max by (gpu) ({lanes}_max{{{_NODE}}} - {lanes}{{{_NODE}}})", "gpu {{gpu}}"),
     )  # fmt: skip
