@@ -68,10 +68,11 @@ def explains(cause: Incident, effect: Incident) -> bool:
     same_node = bool(set(cause.nodes) & set(effect.nodes))
     shared = {job for job, attempt in effect.jobs.items() if cause.jobs.get(job, -1) == attempt}
     deep, shallow = DEPTHS.get(cause.fault, DEPTH_OTHER), DEPTHS.get(effect.fault, DEPTH_OTHER)
-    stops_job = cause.response == "restart" or deep >= STOPS_JOB
+    near = abs(effect.opened_t - cause.opened_t) <= TOLD_LATE_SECONDS
+    # A job that has lived with a fault since then has another reason to stop now.
+    stops_job = cause.response == "restart" or (deep >= STOPS_JOB and near)
     if effect.fault in OF_THE_JOB and shared and stops_job:
         return deep > shallow or (deep == shallow and cause.opened_t <= effect.opened_t)
-    near = abs(effect.opened_t - cause.opened_t) <= TOLD_LATE_SECONDS
     if cause.fault in OF_MANY and "node" not in cause.subject:
         # What hangs below a dark switch or a silent rack is its consequence; so is the same switch told of in another way.
         same_switch = cause.subject.get("switch") is not None and cause.subject.get("switch") == effect.subject.get("switch")

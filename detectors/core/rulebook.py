@@ -48,7 +48,9 @@ class Rulebook:
         self.health = GpuHealthRule(world, self.parts, docket)
         self.links = LinkRule(world, docket, self.locate)
         self.host = HostRule(world, docket, self.locate)
-        self.exits = ExitRule(world, docket, self._explains_exit, self._doubts, self._blamed)
+        self.exits = ExitRule(
+            world, docket, self._explains_exit, self._suspect_seat, self._undecided_seat, self._doubts, self._blamed
+        )  # fmt: skip
         self.hangs = HangRule(world, docket, policy, silence.age, self.health.odd_of)
         self.pace = PaceRule(world, docket)
         self.loss = LossRule(world, docket)
@@ -177,7 +179,18 @@ class Rulebook:
         killed = self.host.oom.get(node)
         if killed is not None and now - killed[0] <= OOM_SECONDS:
             return "job.oom", Evidence(t=killed[0], kind="kernel", subject={"node": node}, effect="confirm", text=killed[1])
-        return False
+        if self.links.exit(state, rank, node, text, now):
+            return True
+        return self.health.exit(state.name, rank, node, index, text, now)
+
+    def _suspect_seat(self, state: JobState, rank: int, now: float) -> bool:
+        """Whether a rank's own card is suspect, or a port of its node has been dark for longer than a blink."""
+        node, index = state.slots[rank]
+        return self.codes.suspects(node, index, now) or self.links.has_dark(state, node, now)
+
+    def _undecided_seat(self, state: JobState, rank: int, now: float) -> float | None:
+        node, index = state.slots[rank]
+        return None if self.codes.suspects(node, index, now) else self.links.undecided(state, node, now)
 
     def _doubts(self, state: JobState) -> bool:
         return any(node in state.node_ranks for node in self.silence.cases)

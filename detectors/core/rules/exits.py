@@ -27,6 +27,9 @@ LASTS_SECONDS = 60.0
 
 Explains = Callable[[JobState, int, str, float], tuple[str, Evidence] | bool]
 
+#: (job, rank, now) -> whether what the rank sits on is suspect; until when that is open.
+Suspect = Callable[[JobState, int, float], bool]
+Undecided = Callable[[JobState, int, float], float | None]
 Doubted = Callable[[JobState], bool]
 Blames = Callable[[JobState, float], str | None]
 
@@ -38,17 +41,25 @@ class ExitRule:
         world, docket: what is known, where suspicions are kept.
         explains: says of an exit (job, rank, text, now) that another suspicion has taken it as its evidence (True), that it is
             another fault, with the evidence for that, or that nothing explains it (False).
+        suspect: whether the rank's own card, or a port of its node, is suspect: then even a victim's exit is that fault's evidence.
+        undecided: until when it is open whether a port of the rank's node is down or only blinks, or None.
         doubted: whether a node of the job is silent and being judged.
         blames: the node that the job's ranks lost, if one stands out among their complaints.
     """
 
-    def __init__(self, world: World, docket: Docket, explains: Explains, doubted: Doubted, blames: Blames) -> None:
+    def __init__(
+        self, world: World, docket: Docket, explains: Explains, suspect: Suspect, undecided: Undecided, doubted: Doubted,
+        blames: Blames,
+    ) -> None:  # fmt: skip
         self.world, self.docket = world, docket
-        self._explains, self._doubted, self._blames = explains, doubted, blames
+        self._explains, self._suspect, self._undecided = explains, suspect, undecided
+        self._doubted, self._blames = doubted, blames
         #: (job, rank) -> when its own collective failed in this attempt.
         self._complained: dict[tuple[str, int], float] = {}
         #: job -> (when, rank, code, when to look): the first victim, waiting for a cause.
         self._waiting: dict[str, tuple[float, int, int, float]] = {}
+        #: job -> (rank, code, when to look): an exit whose node's port may turn out to be down.
+        self._open: dict[str, tuple[int, int, float]] = {}
 
     def complained(self, signal: Signal, now: float) -> None:
         """A rank's collective failed or timed out: if it ends now, it is a victim."""
@@ -76,19 +87,34 @@ class ExitRule:
         if reason in ("oom", "out_of_memory", "oom_killed"):
             self._accuse(state, rank, code, now, "job.oom", f"rank {rank} ran out of memory", "oom", "restart")
         elif code in VICTIM_CODES or (state.name, rank) in self._complained:
+            text = f"rank {rank} ended with {_words(code)}"
+            if code not in TERMINATED and self._suspect(state, rank, now) and self._explains(state, rank, text, now) is True:
+                return
             self._waiting.setdefault(state.name, (now, rank, code, now + SHORT_SECONDS))
+        elif (until := self._undecided(state, rank, now)) is not None:
+            self._open.setdefault(state.name, (rank, code, until))
         else:
-            self._waiting.pop(state.name, None)
-            self._accuse(state, rank, code, now, "job.rank_exit", f"rank {rank} ended with {_words(code)}", "exit", "restart")
+            self._first(state, rank, code, now)
+
+    def _first(self, state: JobState, rank: int, code: int, now: float) -> None:
+        """A rank ended by itself."""
+        self._waiting.pop(state.name, None)
+        self._accuse(state, rank, code, now, "job.rank_exit", f"rank {rank} ended with {_words(code)}", "exit", "restart")
 
     def new_attempt(self, state: JobState, now: float) -> None:
         """The job has started anew: what was said of the attempt before is over."""
         self._waiting.pop(state.name, None)
+        self._open.pop(state.name, None)
         for key in [key for key in self._complained if key[0] == state.name]:
             del self._complained[key]
 
     def advance(self, now: float) -> None:
-        """Victims whose cause never showed up are told of after all."""
+        """Victims whose cause never showed up are told of after all; exits beside a dark port when it is known what it is."""
+        for name, (rank, code, due) in sorted(self._open.items()):
+            if now >= due:
+                del self._open[name]
+                if (state := self.world.jobs.get(name)) is not None and not state.planned:
+                    self._first(state, rank, code, now)
         for name, (when, rank, code, due) in sorted(self._waiting.items()):
             state = self.world.jobs.get(name)
             if now < due:
@@ -107,11 +133,12 @@ class ExitRule:
 
     def next_due(self) -> float:
         """When `advance` has something to do."""
-        return min((due for _, _, _, due in self._waiting.values()), default=float("inf"))
+        return min([*(one[-1] for one in self._waiting.values()), *(one[-1] for one in self._open.values())], default=float("inf"))
 
     def _planned(self, state: JobState, reason: str, now: float) -> None:
         state.planned, state.ended = reason, True
         self._waiting.pop(state.name, None)
+        self._open.pop(state.name, None)
         self.docket.accuse(
             "job.planned_stop", {"job": state.name}, now=now, incarnation=str(state.attempt), lasts=LASTS_SECONDS,
             reason=f"{state.name} was stopped: {reason}", reason_code="planned", extra={"attempt": state.attempt},

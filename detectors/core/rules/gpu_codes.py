@@ -30,6 +30,9 @@ TOGETHER_SECONDS = 300.0
 CARDS_OF_ONE_CAUSE = 3
 #: A rank that ended this long before or after a line ended because of it.
 EXIT_SECONDS = 120.0
+#: A rank that its own watchdog aborts this soon after a line on its card ended because of it: the watchdog turns any error of the
+#: device into an abort.
+VICTIM_SECONDS = 30.0
 #: A soft root that no second layer confirmed is told to a person after this.
 PAGE_AFTER_SECONDS = 60.0
 #: Lines told later than this are old: a program's error of long ago is nobody's matter now, a dead card still is.
@@ -187,6 +190,14 @@ class GpuCodeRule:
             self._tell(case, now)
             return root.role in ("root", "verdict")
         return False
+
+    def suspects(self, node: str, index: int, now: float) -> bool:
+        """Whether the driver has lately told of a fault of this very card."""
+        return any(
+            case.gpu.index == index and now - case.last <= VICTIM_SECONDS and not case.old and self._root(case) is not None
+            for case in self._distinct()
+            if case.gpu.node == node
+        )
 
     def stands(self, job: str, now: float, text: str) -> None:
         """A job stands still: roots on its nodes explain it."""

@@ -23,6 +23,8 @@ READINGS = 3
 IDLE_POWER = 0.30
 #: State suspicions end by themselves this long after their last reading.
 LASTS_SECONDS = 300.0
+#: Faults of a card that end the rank on it, and how fresh the suspicion must be when the rank ends.
+ENDS_RANKS, FRESH_SECONDS = ("gpu.ecc_contained", "gpu.nvlink", "gpu.missing"), 120.0
 #: Growth of NVLink error counters between two readings that is worth showing.
 NVLINK_ERRORS = 100
 _HEAT = ("thermal", "hw_slowdown", "hw_thermal", "sw_thermal", "power_brake")
@@ -198,6 +200,29 @@ class GpuHealthRule:
         for node, (when, _) in sorted(self.hung_tasks.items()):
             if node in state.node_ranks and node not in known and now - when <= LASTS_SECONDS:
                 self._hung(node, now, (piece,))
+
+    def exit(self, job: str, rank: int, node: str, index: int, text: str, now: float) -> bool:
+        """A rank ended on a card that is suspect already: True, and the exit confirms that."""
+        piece = Evidence(
+            t=now, kind="process_exit", subject={"job": job, "rank": rank}, effect="confirm", text=text, layer="application"
+        )
+        gpu = self.parts.at(node, index)
+        if gpu is not None and id(gpu) in self.stuck:
+            self._stuck(gpu, now, (piece,))
+            return True
+        if node in self.hung_tasks and now - self.hung_tasks[node][0] <= LASTS_SECONDS:
+            self._hung(node, now, (piece,))
+            return True
+        keys = [{"node": node}] if gpu is None else [gpu.key(), {"node": node}]
+        for fault, key in ((fault, key) for fault in ENDS_RANKS for key in keys):
+            known = self.docket.find(fault, key)
+            if known is not None and known.verdict == "faulty" and known.response != "watch" and now - known.since <= FRESH_SECONDS:
+                self.docket.accuse(
+                    fault, known.subject, key_subject=key, now=now, evidence=(piece,), reason=known.reason,
+                    reason_code=known.reason_code, decisive=known.decisive, response=known.response, lasts=LASTS_SECONDS,
+                )  # fmt: skip
+                return True
+        return False
 
     def _hung(self, node: str, now: float, more: tuple[Evidence, ...]) -> None:
         """A task hangs inside the driver, and no collector says on which card."""

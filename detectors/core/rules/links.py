@@ -4,7 +4,7 @@ One port that went dark and came back is counted and shown, nothing more. Ports 
 they share; only what has no common cause is a port's own matter, and a port alone moves nobody while its job steps on.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from detectors.core.docket import Docket
 from detectors.core.identity import vote_key
 from detectors.core.types import Evidence
-from detectors.core.world import World
+from detectors.core.world import JobState, World
 from outrider.signals import Signal
 
 #: Ports kept: 12,500 nodes with 16 ports, and as many again.
@@ -27,6 +27,8 @@ FLAPS, FLAP_WINDOW = 3, 3600.0
 SAME_BLINK_SECONDS = 60.0
 #: Complaints of ranks are matched with ports that went dark this long before.
 COMPLAINT_SECONDS = 120.0
+#: So many ranks whose transport over a dark port broke for good, and the job has lost it, whether it comes back or not.
+ACCUSERS_MIN = 2
 #: A dark port whose job steps on is told to a person after this.
 PAGE_AFTER_SECONDS = 60.0
 #: Growth per second of an error counter, in two readings running, that a healthy link does not show.
@@ -71,6 +73,8 @@ class Port:
     bad: dict[str, int] = field(default_factory=dict)
     told: list[Evidence] = field(default_factory=list)
     accused: str = ""
+    #: A rank of the node ended while it was dark, or two peers at least lost the node: the job has felt it, nobody waits.
+    ended: bool = False
     #: Transport errors over this port after a blink: they count if the job then stands still.
     lost: list[Evidence] = field(default_factory=list)
 
@@ -89,6 +93,8 @@ class LinkRule:
     def __init__(self, world: World, docket: Docket, locate: Locate) -> None:
         self.world, self.docket, self.locate = world, docket, locate
         self.ports: dict[tuple[str, str, str], Port] = {}
+        #: leaf -> ports that are known to hang on it.
+        self._leaf_ports = Counter(leaf for node in world.fleet.nodes for leaf in node.nics.values())
         self.switch_side: dict[tuple[str, str], float] = {}
         #: (subject key, name) of a switch or another thing that ports share -> ports that its fall explains.
         self.shared: dict[tuple[str, str], list[Port]] = {}
@@ -198,6 +204,39 @@ class LinkRule:
                 port.told.append(piece)
         self._accuse(port, "link.flapping", now, text, "blink_and_lost", response="restart", lasts=FLAP_WINDOW)
 
+    def undecided(self, state: JobState, node: str, now: float) -> float | None:
+        """Until when it is open whether a port that the job needs is down or only blinks; None: nothing is open."""
+        young = [since + SETTLE_SECONDS for _, since in self._dark(state, node, now) if since + SETTLE_SECONDS > now]
+        return max(young, default=None)
+
+    def has_dark(self, state: JobState, node: str, now: float) -> bool:
+        """Whether a port of the node that the job needs has been dark for longer than a common cause takes to show."""
+        return any(now - since >= SETTLE_SECONDS for _, since in self._dark(state, node, now))
+
+    def exit(self, state: JobState, rank: int, node: str, text: str, now: float) -> bool:
+        """A rank ended on a node with a dark port: True, and the port is judged with that as its second layer."""
+        ports = [port for port, _ in self._dark(state, node, now) if port.accused not in OF_COMMON]
+        piece = Evidence(
+            t=now, kind="process_exit", subject={"job": state.name, "rank": rank}, effect="confirm", text=text, layer="application"
+        )
+        for port in ports:
+            port.ended = True
+            if len(port.told) < 8 and all(one.text != text for one in port.told):
+                port.told.append(piece)
+        if ports:
+            self._look_at(now)
+        return bool(ports)
+
+    def _dark(self, state: JobState, node: str, now: float) -> list[tuple[Port, float]]:
+        """Ports that went dark lately, and the job has not finished a step since that began later: it needs them."""
+        life = state.life_of(node)
+        return [
+            (port, port.down_since)
+            for port in self.ports.values()
+            if port.node == node and port.down_since is not None and now - port.down_since <= COMPLAINT_SECONDS
+            and life <= port.down_since
+        ]  # fmt: skip
+
     # --- time ---
 
     def advance(self, now: float) -> None:
@@ -234,17 +273,38 @@ class LinkRule:
             ("port", port.node, port.nic) for port in self.ports.values() if port.down_since is None and port.up_t >= begun
         }  # fmt: skip
         for cause in self.locate(failing, working):
-            fault, key = COMMON[cause.level]
             parts = set(cause.parts)
             ports = [port for port in dark if ("port", port.node, port.nic) in parts]
-            replaced = self._replaced((key, cause.name), ports)
-            self.shared[key, cause.name] = ports
-            for port in ports:
-                if port.accused and port.accused not in OF_COMMON:
-                    subject = {"node": port.node} if port.accused == "node" else port.subject()
-                    self.docket.clear_subject("nic.down", subject, now, f"all ports of {cause.name} are dark")
-                port.accused = fault
-            self._shared_down(fault, {key: cause.name}, cause.share, ports, replaced, now)
+            self._share(cause.level, cause.name, cause.share, ports, now)
+        for leaf, ports in self._small_leaves([port for port in dark if port.accused not in OF_COMMON]):
+            self._share("switch", leaf, 1.0, ports, now)
+
+    def _small_leaves(self, dark: list[Port]) -> list[tuple[str, list[Port]]]:
+        """Leaves with two known ports, too few for the graph to count, both of which went dark at once, on two nodes.
+
+        Two cards of two machines do not fail within two seconds; and if they did, a person looks at the leaf first.
+        """
+        below: dict[str, list[Port]] = {}
+        for port in dark:
+            if (leaf := self.world.node[port.node].nics.get(port.nic)) is not None:
+                below.setdefault(leaf, []).append(port)
+        return [
+            (leaf, ports)
+            for leaf, ports in sorted(below.items())
+            if len({port.node for port in ports}) == len(ports) == self._leaf_ports[leaf] == 2
+            and abs((ports[0].down_since or 0.0) - (ports[1].down_since or 0.0)) <= SETTLE_SECONDS
+        ]
+
+    def _share(self, level: str, name: str, share: float, ports: list[Port], now: float) -> None:
+        fault, key = COMMON[level]
+        replaced = self._replaced((key, name), ports)
+        self.shared[key, name] = ports
+        for port in ports:
+            if port.accused and port.accused not in OF_COMMON:
+                subject = {"node": port.node} if port.accused == "node" else port.subject()
+                self.docket.clear_subject("nic.down", subject, now, f"all ports of {name} are dark")
+            port.accused = fault
+        self._shared_down(fault, {key: name}, share, ports, replaced, now)
 
     def _replaced(self, vertex: tuple[str, str], ports: list[Port]) -> list[tuple[str, str]]:
         """What was named for some of these ports before more of them went dark."""
@@ -273,8 +333,8 @@ class LinkRule:
         first = min(ports, key=lambda port: port.down_since or now)
         assert first.down_since is not None
         dark = now - first.down_since
-        if now < first.down_since + DOWN_SECONDS:
-            self._look_at(first.down_since + DOWN_SECONDS)
+        if now < (judged := first.down_since + self._patience(ports)):
+            self._look_at(judged)
             return
         pieces = [piece for port in ports for piece in port.told[:2]]
         layers = {piece.layer for port in ports for piece in port.told}
@@ -293,8 +353,8 @@ class LinkRule:
         """One dark port: with a second layer the job needs it; without, a person looks at it."""
         assert port.down_since is not None
         dark = now - port.down_since
-        if now < port.down_since + DOWN_SECONDS:
-            self._look_at(port.down_since + DOWN_SECONDS)
+        if now < (judged := port.down_since + self._patience([port])):
+            self._look_at(judged)
             return
         if port.accused == "node":
             self.docket.clear_subject("nic.down", {"node": port.node}, now, "most of its ports are up again")
@@ -307,6 +367,13 @@ class LinkRule:
         else:
             self._accuse(port, "nic.down", now, text, "down_young", response="watch")
             self._look_at(port.down_since + PAGE_AFTER_SECONDS)
+
+    @staticmethod
+    def _patience(ports: list[Port]) -> float:
+        """How long dark ports may still turn out to blink: a job that has felt them is not made to wait for that."""
+        accusers = {piece.subject.get("rank") for port in ports for piece in port.told if piece.kind == "collective_error"}
+        felt = len(accusers) >= ACCUSERS_MIN or any(port.ended for port in ports)
+        return SETTLE_SECONDS if felt else DOWN_SECONDS
 
     def _up(self, port: Port, signal: Signal, now: float) -> None:
         began = port.down_since or now
@@ -322,7 +389,7 @@ class LinkRule:
                 self.docket.clear_subject("nic.down", {"node": port.node}, now, "its ports are up again")
         elif port.accused:
             self.docket.clear_subject(port.accused, port.subject(), now, f"the port is up again after {now - began:.0f} s")
-        port.accused = ""
+        port.accused, port.ended = "", False
         port.lost.clear()
         self._flaps(port, now)
         port.told.clear()
