@@ -1,8 +1,9 @@
 """What the agent costs and how fast it is: processor time, memory of all its processes, network, the way of a fault to a witness.
 
-An emulated node: 8 GPUs, 8 ports, 8 ranks at one step a second, three witnesses on this machine, default intervals. node_exporter
-runs beside it, scraped at the same interval, if it is installed. Latencies: /dev/kmsg and a virtual interface where this user may
-use them, else the emulated ones. `--json` prints one object; `--seconds` is how long costs are measured (30).
+An emulated node: 8 GPUs, 8 ports with modules, 8 ranks at one step a second, three witnesses on this machine, default intervals.
+node_exporter runs beside it, scraped at the same interval, if it is installed. Latencies: /dev/kmsg where this user may write it,
+else the emulated one; `link` is measured by `agent_link.py` on a real interface and a real witness. `--json` prints one object;
+`--seconds` is how long costs are measured (30).
 """
 
 import argparse
@@ -22,6 +23,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from agent_link import measure as measure_link
 
 from collectors.emulated.node import EmulatedNode
 from collectors.emulated.witness import Caller, FakeWitness
@@ -75,38 +78,35 @@ def pss_mib(pids: list[int]) -> float:
 class Bench:
     """The agent on an emulated node, with ranks and witnesses."""
 
-    def __init__(self, folder: Path, extra: str = "", real_kmsg: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        extra: str = "",
+        *,
+        real_kmsg: bool = True,
+        exporter: bool = False,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.folder, self.extra = folder, extra
         for name in ("key", "token"):
             write_secret(folder / name)
         security = SecuritySection(heartbeat_key_file=str(folder / "key"), agent_token_file=str(folder / "token"))
         keys, token = security.heartbeat_keys(), security.agent_tokens()[0]
         self.witnesses = [FakeWitness(keys, token) for _ in range(3)]
-        self.node = EmulatedNode(folder / "node")
+        self.node = EmulatedNode(folder / "node", exporter=exporter)
         self.real_kmsg = real_kmsg and os.access("/dev/kmsg", os.W_OK)
-        self.link = self._make_link()
         self.metrics_port = free_port()
         self._write_config()
         command = [sys.executable, "-m", "outrider.cli.shell", "agent", "--config", str(folder / "o.toml"), "--node", "n1"]
-        environment = {**os.environ, **self.node.environment()}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: compiled
-        environment["PYTHONPYCACHEPREFIX"] = str(folder / "cache")
-        subprocess.run([*command, "--once", "--json"], env=environment, stdout=subprocess.DEVNULL, check=False)
+        variables = {**os.environ, **self.node.environment(), **(environment or {})}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: compiled
+        variables["PYTHONPYCACHEPREFIX"] = str(folder / "cache")
+        subprocess.run([*command, "--once", "--json"], env=variables, stdout=subprocess.DEVNULL, check=False)
         with open(folder / "log", "wb") as log:
-            self.agent = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+            self.agent = subprocess.Popen(command, env=variables, stderr=log, stdout=log)
         self.socket = folder / "run/n1/agent.sock"
         self.callers: list[Caller] = []
         self._stop = threading.Event()
-
-    def _make_link(self) -> str | None:
-        done = subprocess.run(
-            ["ip", "link", "add", "odb0", "type", "veth", "peer", "name", "odb1"], capture_output=True, check=False
-        )
-        if done.returncode:
-            return None
-        for name in ("odb0", "odb1"):
-            subprocess.run(["ip", "link", "set", name, "up"], check=True)
-        return "odb0"
 
     def _write_config(self) -> None:
         settings: dict[str, Any] = dict(self.node.settings())
@@ -163,8 +163,6 @@ class Bench:
         for witness in self.witnesses:
             witness.close()
         self.node.close()
-        if self.link:
-            subprocess.run(["ip", "link", "del", self.link], check=False)
 
 
 @contextlib.contextmanager
@@ -262,8 +260,6 @@ def measure_latencies(bench: Bench) -> dict[str, Any]:
     results["exit_by_pidfd"] = latency(40, lambda number: ranks[number].kill(), heard_exit("k"), witness, 0.05)
     for rank in ranks:
         rank.wait()
-    if bench.link:
-        results["link_down"] = measure_link(bench, witness)
     return results
 
 
@@ -285,43 +281,15 @@ def start_waiting_ranks(bench: Bench, count: int) -> list[subprocess.Popen[bytes
     return ranks
 
 
-def measure_link(bench: Bench, witness: FakeWitness) -> dict[str, Any]:
-    """The emulated tree hides real interfaces: a second collector set would be needed, so the collector is measured by itself."""
-    from collectors.frame.types import Note, Place, Readings
-    from collectors.ports import Ports
-    from outrider.config.collectors import CollectorsSection
-
-    ports = Ports(Place(node="n1", boot="b", state_dir="/", section=CollectorsSection(interfaces=("odb0",))), Note())
-    assert ports.supported() is None
-    ports.read(time.monotonic())
-    found = []
-    for number in range(40):
-        state = "down" if number % 2 == 0 else "up"
-        began = time.monotonic()
-        subprocess.run(["ip", "link", "set", "odb1", state], check=True)
-        while True:
-            outcome = ports.read(time.monotonic())
-            assert isinstance(outcome, Readings)
-            if any(s.kind == "link" and s.nic == "odb0" and s.data["state"] == state for s in outcome.signals):
-                break
-        found.append(1000 * (time.monotonic() - began))
-    ports.close()
-    found.sort()
-    return {
-        "n": len(found),
-        "p50_ms": round(statistics.median(found), 1),
-        "p99_ms": round(found[-1], 1),
-        "max_ms": round(found[-1], 1),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--links", type=int, default=50, help="falls and rises of a real virtual interface")
+    parser.add_argument("--dcgm", action="store_true", help="with the page of a dcgm-exporter")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), exporter=options.dcgm)
         try:
             bench.start_ranks()
             bench.witnesses[0].first("gpu_state", 20.0, gpu=7)
@@ -329,6 +297,7 @@ def main() -> None:
             results = {"cost": measure_cost(bench, options.seconds), "latency": measure_latencies(bench)}
         finally:
             bench.close()
+    results["latency"]["link"] = measure_link(options.links)
     if options.json:
         print(json.dumps(results))
         return

@@ -28,14 +28,26 @@ class FakeWitness:
         self._orders: queue.Queue[wire.Order] = queue.Queue()
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind(("127.0.0.1", 0))
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.server.daemon_threads, self.server.block_on_close = True, False
-        self.http_port, self.heartbeat_port = self.server.server_address[1], self._udp.getsockname()[1]
-        for target in (self._serve, self._hear):
-            threading.Thread(target=target, daemon=True).start()
+        #: Connections that are open, to be cut when the witness goes away.
+        self.callers: set[socket.socket] = set()
+        self.http_port, self.heartbeat_port = 0, self._udp.getsockname()[1]
+        self.come_back()
+        threading.Thread(target=self._hear, daemon=True).start()
 
-    def _serve(self) -> None:
-        self.server.serve_forever(poll_interval=0.02)
+    def come_back(self) -> None:
+        """Listens, on the port that it had."""
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.http_port), _handler(self))
+        self.server.daemon_threads, self.server.block_on_close = True, False
+        self.http_port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def go_away(self) -> None:
+        """Ends as a process would: nobody listens, and every connection is cut. Heartbeats are heard all the same."""
+        self.server.shutdown()
+        self.server.server_close()
+        for caller in list(self.callers):
+            with contextlib.suppress(OSError):
+                caller.shutdown(socket.SHUT_RDWR)
 
     def order(self, **fields: Any) -> None:
         """Gives an order (fields of `outrider.wire.Order`)."""
@@ -125,8 +137,10 @@ def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
             """Silent."""
 
         def handle(self) -> None:
+            witness.callers.add(self.connection)
             with contextlib.suppress(OSError):
                 super().handle()
+            witness.callers.discard(self.connection)
 
     return Handler
 

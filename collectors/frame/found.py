@@ -52,7 +52,7 @@ def find_collectors(switches: dict[str, bool], default: bool = True) -> Found:
 
 
 def preload(found: Found, section: CollectorsSection) -> None:
-    """Loads what the wanted collectors share, before the first fork. What cannot be loaded is told by the collector's own reading."""
+    """Loads what the wanted collectors share, before the first fork. What cannot be loaded its own reading tells."""
     for kind in found.kinds.values():
         if kind.wanted(section) is None:
             with contextlib.suppress(ImportError):
