@@ -6,34 +6,19 @@ Source: Slurm's manual of srun (SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE; block 
 import re
 from collections.abc import Mapping
 
-#: Nodes of one job; an expression that means more is no node list.
+from outrider.parsers.hostlist import expand
+
+#: Nodes of one job; a list of tasks that means more is none.
 NODES_MAX = 20_000
-_PART = re.compile(r"([^\[,]*)(?:\[([^\]]*)\])?([^,\[]*)(?:,|$)")
 _TASKS = re.compile(r"(\d{1,4})(?:\(x(\d{1,5})\))?")
 
 
 def expand_nodes(expression: str) -> list[str]:
     """Node names of `gpu[0-3,07],login1`; empty if it makes no sense."""
-    names: list[str] = []
-    at = 0
-    while at < len(expression):
-        match = _PART.match(expression, at)
-        if match is None or match.end() == at:
-            return []
-        at = match.end()
-        head, ranges, tail = match[1], match[2], match[3]
-        if ranges is None:
-            names.append(head + tail)
-            continue
-        for item in ranges.split(","):
-            low, _, high = item.partition("-")
-            if not low.isdecimal() or (high and not high.isdecimal()):
-                return []
-            last = int(high or low)
-            if not 0 <= last - int(low) < NODES_MAX - len(names):
-                return []
-            names += [f"{head}{number:0{len(low)}d}{tail}" for number in range(int(low), last + 1)]
-    return names
+    try:
+        return expand(expression)
+    except ValueError:
+        return []
 
 
 def expand_tasks(expression: str) -> list[int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from alerts.schedulers.port import SchedulerError
+from outrider.parsers.hostlist import expand
 
 T = TypeVar("T")
 #: What scontrol says -> (code, a later try makes sense).
@@ -104,21 +105,6 @@ def read_lines(text: str) -> list[dict[str, Any]]:
         found["tasks_per_node"] = int(each) if each.isdecimal() else 0
         records.append(found)
     return records
-
-
-def expand(hosts: str) -> list[str]:
-    """`gpu[0-2,7],login` -> the single names, in order; leading zeros are kept."""
-    names: list[str] = []
-    for word in re.findall(r"[^,\[]+(?:\[[^\]]*\][^,\[]*)?", hosts):
-        found = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", word)
-        if not found:
-            names.append(word)
-            continue
-        before, ranges, after = found.groups()
-        for part in ranges.split(","):
-            low, _, high = part.partition("-")
-            names += [f"{before}{number:0{len(low)}d}{after}" for number in range(int(low), int(high or low) + 1)]
-    return names
 
 
 def _states(value: Any) -> frozenset[str]:

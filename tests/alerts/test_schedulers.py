@@ -19,9 +19,10 @@ from alerts.schedulers.port import Scheduler, SchedulerError, fence_of, reason_o
 from alerts.schedulers.ranks import make_map, moved, read_map, told, write_map
 from alerts.schedulers.sender import SchedulerSender
 from alerts.schedulers.slurm import SlurmScheduler
-from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode, expand, failure, read_job, read_lines, read_node
+from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode, failure, read_job, read_lines, read_node
 from outrider.config.alerts import SpareCheck
 from outrider.config.targets import HostsTarget, KubernetesTarget, SlurmTarget
+from outrider.parsers.hostlist import expand
 
 NODES = ("n1", "n2", "n3", "n9")
 
