@@ -11,19 +11,22 @@ from outrider.errors import InputError
 @click.command()
 @click.argument("directory", required=False)
 @click.option("--config", "config_path", metavar="FILE", help="The site's configuration (TOML): its name and links.")
-@click.option("--push", "url", metavar="URL", help="Send the dashboards to this Grafana.")
+@click.option("--push", "url", metavar="URL", help="Send dashboards and alert rules to this Grafana.")
 @click.option("--token-file", metavar="FILE", help="Holds the token of a Grafana service account (role Editor).")
 @click.option("--overwrite", is_flag=True, help="With --push: also over what somebody changed in Grafana.")
+@click.option("--alert-rules/--no-alert-rules", default=True, help="With --push: whether alert rules go, too.", show_default=True)
+@click.option("--dry-run", is_flag=True, help="With --push: say what would be sent, send nothing.")
 @click.option("--store", default="prometheus", show_default=True, help="Uid of the data source that the alert rules ask.")
 @click.option("--grafana-path", metavar="DIR", help="Where the dashboards will stand on Grafana's machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def dashboards(
-    directory: str | None, config_path: str | None, url: str | None, token_file: str | None, overwrite: bool, store: str,
-    grafana_path: str | None, as_json: bool,
+    directory: str | None, config_path: str | None, url: str | None, token_file: str | None, overwrite: bool,
+    alert_rules: bool, dry_run: bool, store: str, grafana_path: str | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Write Grafana dashboards, their provisioning and alert rules into DIRECTORY, or send the dashboards with --push.
+    """Write Grafana dashboards, their provisioning and alert rules into DIRECTORY, or send them with --push.
 
-    Exit 1 if Grafana holds a dashboard that somebody else changed.
+    Without Alertmanager Grafana itself can tell people; where Alertmanager does, leave its rules out (--no-alert-rules). Exit 1 if
+    Grafana holds something of ours that somebody else changed.
     """
     from dashboards.grafana import site
     from outrider.config.alerts import AlertsConfig
@@ -42,14 +45,19 @@ def dashboards(
             click.echo(json.dumps({"written": written}))
     if url is None:
         return 0
-    from dashboards.grafana.push import push
+    from dashboards.grafana.alert_rules import groups
+    from dashboards.grafana.push import FOLDER_UID, push
 
-    results = push(url, _token(token_file), site.own_dashboards(settings).values(), overwrite=overwrite)
+    rules = groups(told.name, settings, store, FOLDER_UID) if alert_rules else []
+    boards = site.own_dashboards(settings).values()
+    results = push(url, _token(token_file), boards, rules, overwrite=overwrite, dry_run=dry_run)
     for result in results:
         if as_json:
             click.echo(json.dumps({"uid": result.uid, "outcome": result.outcome, "detail": result.detail}))
         else:
-            click.echo(f"{result.uid}: {result.outcome}{f' ({result.detail})' if result.detail else ''}")
+            click.echo(
+                f"{'would be: ' if dry_run else ''}{result.uid}: {result.outcome}{f' ({result.detail})' if result.detail else ''}"
+            )
     return int(any(result.outcome == "conflict" for result in results))
 
 

@@ -1,14 +1,15 @@
-"""Sends dashboards to Grafana's API, and never over somebody's change.
+"""Sends dashboards and alert rules to Grafana's API, and never over somebody's change.
 
 Needs grafana-client in an environment of its own (extra `grafana`): it brings a rewritten urllib3 that would replace the one under
-the agent's requests. What is ours is known by the message of its newest version.
+the agent's requests. A dashboard of ours is known by the message of its newest version, a rule by the mark it carries.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import urlsplit
 
+from dashboards.grafana.push_rules import push_group
+from dashboards.grafana.sender import Outcome, Pushed, Sender, error_type
 from outrider import __version__
 from outrider.errors import InputError, OutriderError
 
@@ -20,70 +21,70 @@ FOLDER_TITLE: Final = "Outrider"
 TIMEOUT_SECONDS: Final = 15.0
 #: What Grafana itself changes in a dashboard that it keeps.
 _KEPT_BY_GRAFANA: Final = ("id", "version")
-
-Outcome = Literal["made", "changed", "as it was", "conflict"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pushed:
-    """What became of one dashboard."""
-
-    uid: str
-    outcome: Outcome
-    detail: str = ""
+#: A folder that somebody made meanwhile.
+_THERE_NOW: Final = (409, 412)
+#: `status` of a refusal with 412 -> what to do about it.
+_REFUSALS: Final = {
+    "version-mismatch": "somebody saved it meanwhile; run it again, or use --overwrite",
+    "name-exists": "another dashboard of the folder has its name; rename that one",
+    "plugin-dashboard": "it belongs to a plugin of Grafana",
+}
 
 
-def push(url: str, token: str, dashboards: Iterable[dict[str, Any]], *, overwrite: bool) -> list[Pushed]:
+def push(
+    url: str,
+    token: str,
+    dashboards: Iterable[dict[str, Any]],
+    groups: Iterable[dict[str, Any]] = (),
+    *,
+    overwrite: bool = False,
+    dry_run: bool = False,
+) -> list[Pushed]:
     """Sends all of them; a conflict with one does not hold the others back.
 
     Args:
-        overwrite: also over what a person changed in Grafana.
+        groups: of alert rules, as `alert_rules.groups` makes them.
 
     Raises:
         InputError: the address or the token is wrong, or the client is not installed.
         OutriderError: Grafana does not answer, or refuses.
     """
-    api, error = _client(url, token)
+    sender = Sender(api=_client(url, token), overwrite=overwrite, dry_run=dry_run)
     try:
-        _folder(api)
-        return [_push(api, dashboard, overwrite) for dashboard in dashboards]
-    except error as failed:
+        _folder(sender)
+        done = [_push(sender, dashboard) for dashboard in dashboards]
+        return done + [push_group(sender, group) for group in groups]
+    except error_type() as failed:
         raise _told(failed, url) from None
     except OSError:  # the client's own exceptions about connections are of this kind; their words may hold the request
         raise OutriderError(f"{url}: Grafana does not answer") from None
 
 
-def _push(api: Any, dashboard: dict[str, Any], overwrite: bool) -> Pushed:
+def _push(sender: Sender, dashboard: dict[str, Any]) -> Pushed:
     uid = dashboard["uid"]
-    there = _existing(api, uid)
+    there = sender.look(sender.api.dashboard.get_dashboard, uid)
+    if there is not None and there.get("meta", {}).get("provisioned"):
+        raise InputError(f"dashboard {uid} is provisioned from a file: change the file, or remove the provider", key="--push")
     if there is not None and _same(there["dashboard"], dashboard):
         return Pushed(uid=uid, outcome="as it was")
-    if there is not None and not overwrite and (who := _stranger(api, uid)):
+    if there is not None and not sender.overwrite and (who := _stranger(sender.api, uid)):
         return Pushed(uid=uid, outcome="conflict", detail=f"changed in Grafana by {who}; --overwrite puts ours in its place")
-    body: dict[str, Any] = {"dashboard": {**dashboard, "id": None}, "folderUid": FOLDER_UID, "overwrite": overwrite}
+    outcome: Outcome = "changed" if there is not None else "made"
+    if sender.dry_run:
+        return Pushed(uid=uid, outcome=outcome)
+    body: dict[str, Any] = {"dashboard": {**dashboard, "id": None}, "folderUid": FOLDER_UID, "overwrite": sender.overwrite}
     body["message"] = f"{MESSAGE} {__version__}"
     if there is not None:
         # Grafana refuses with 412 if it holds another version by then: somebody saved in between.
         body["dashboard"].update(id=there["dashboard"].get("id"), version=there["dashboard"]["version"])
     try:
-        api.dashboard.update_dashboard(body)
-    except _error_type() as failed:
+        sender.api.dashboard.update_dashboard(body)
+    except error_type() as failed:
         if failed.status_code != 412:
             raise
-        return Pushed(uid=uid, outcome="conflict", detail=f"{_reason(failed)}; run it again, or use --overwrite")
-    return Pushed(uid=uid, outcome="changed" if there is not None else "made")
-
-
-def _existing(api: Any, uid: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = api.dashboard.get_dashboard(uid)
-    except _error_type() as failed:
-        if failed.status_code == 404:
-            return None
-        raise
-    if found.get("meta", {}).get("provisioned"):
-        raise InputError(f"dashboard {uid} is provisioned from a file: change the file, or remove the provider", key="--push")
-    return found
+        status = failed.response.get("status") if isinstance(failed.response, dict) else None
+        return Pushed(uid=uid, outcome="conflict", detail=_REFUSALS.get(str(status), _reason(failed)))
+    return Pushed(uid=uid, outcome=outcome)
 
 
 def _stranger(api: Any, uid: str) -> str:
@@ -100,38 +101,28 @@ def _same(there: dict[str, Any], ours: dict[str, Any]) -> bool:
     return {key: value for key, value in there.items() if key not in _KEPT_BY_GRAFANA} == ours
 
 
-def _folder(api: Any) -> None:
+def _folder(sender: Sender) -> None:
+    if sender.look(sender.api.folder.get_folder, FOLDER_UID) is not None or sender.dry_run:
+        return
     try:
-        api.folder.get_folder(FOLDER_UID)
-    except _error_type() as failed:
-        if failed.status_code != 404:
+        sender.api.folder.create_folder(FOLDER_TITLE, uid=FOLDER_UID)
+    except error_type() as failed:
+        if failed.status_code not in _THERE_NOW:
             raise
-        api.folder.create_folder(FOLDER_TITLE, uid=FOLDER_UID)
 
 
-def _client(url: str, token: str) -> tuple[Any, Any]:
+def _client(url: str, token: str) -> Any:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{url!r} is no address such as https://grafana.example", key="--push")
-    error = _error_type()
+    error_type()
     from grafana_client import GrafanaApi, TokenAuth
 
-    return GrafanaApi.from_url(url=url, credential=TokenAuth(token), timeout=TIMEOUT_SECONDS), error
-
-
-def _error_type() -> Any:
-    try:
-        from grafana_client.client import GrafanaException
-    except ImportError:
-        raise InputError(
-            "needs grafana-client in an environment of its own: install outrider[grafana] there and run this command from it",
-            key="--push",
-        ) from None
-    return GrafanaException
+    return GrafanaApi.from_url(url=url, credential=TokenAuth(token), timeout=TIMEOUT_SECONDS)
 
 
 def _told(failed: Any, url: str) -> OutriderError:
-    words = {401: "the token is not known", 403: "the token may not write dashboards (it needs the role Editor)"}
+    words = {401: "the token is not known", 403: f"the token may not do this (it needs the role Editor): {_reason(failed)}"}
     if failed.status_code in words:
         return InputError(f"{url}: {words[failed.status_code]}", key="--token-file")
     return OutriderError(f"{url}: Grafana answers {failed.status_code}: {_reason(failed)}")
@@ -139,4 +130,4 @@ def _told(failed: Any, url: str) -> OutriderError:
 
 def _reason(failed: Any) -> str:
     response = failed.response
-    return str(response.get("message", response) if isinstance(response, dict) else response)[:200]
+    return " ".join(str(response.get("message", response) if isinstance(response, dict) else response).split())[:200]

@@ -29,6 +29,7 @@ pushes = pytest.mark.skipif(not PYTHON.exists(), reason="the client's environmen
 def grafana() -> Iterator[Grafana]:
     with serving() as made:
         yield made
+        assert not made.wrong, "not as the published OpenAPI says"
 
 
 @pytest.fixture
@@ -58,6 +59,75 @@ def test_new_dashboards_are_made_in_our_folder_and_a_second_push_changes_nothing
     second = push(grafana, token)
     assert (second.returncode, set(outcomes(second).values())) == (0, {"as it was"}), second.stderr
     assert all(len(versions) == 1 for versions in grafana.versions.values())
+    assert set(grafana.groups) == grafana.open_to_changes == {"outrider-faults", "outrider-itself"}
+
+
+@pushes
+@pytest.mark.real
+def test_a_dry_run_says_what_would_be_and_sends_nothing(grafana: Grafana, token: str) -> None:
+    done = push(grafana, token, "--dry-run")
+    assert (done.returncode, set(outcomes(done).values())) == (0, {"made"}), done.stderr
+    assert {method for method, _ in grafana.calls} == {"GET"}
+    assert not grafana.folders and not grafana.boards and not grafana.groups
+
+
+@pushes
+@pytest.mark.real
+def test_rules_are_left_out_where_alertmanager_tells_people(grafana: Grafana, token: str) -> None:
+    assert "alert rules outrider-faults" not in outcomes(push(grafana, token, "--no-alert-rules"))
+    assert not grafana.groups
+
+
+@pushes
+@pytest.mark.real
+def test_a_persons_rule_is_kept_and_an_older_one_of_ours_is_replaced(grafana: Grafana, token: str) -> None:
+    push(grafana, token)
+    grafana.edit_rule("outrider-faults", 3, **{"for": "10m"})
+    told = outcomes(push(grafana, token))
+    assert (told["alert rules outrider-faults"], told["alert rules outrider-itself"]) == ("conflict", "as it was")
+    assert grafana.groups["outrider-faults"]["rules"][3]["for"] == "10m"
+    assert outcomes(push(grafana, token, "--overwrite"))["alert rules outrider-faults"] == "changed"
+    assert grafana.groups["outrider-faults"]["rules"][3]["for"] != "10m"
+    assert outcomes(push(grafana, token, "--store", "another"))["alert rules outrider-faults"] == "changed"
+    grafana.groups["outrider-itself"]["rules"].append(
+        {**grafana.groups["outrider-itself"]["rules"][0], "uid": "x", "annotations": {}}
+    )
+    assert outcomes(push(grafana, token))["alert rules outrider-itself"] == "conflict"
+
+
+@pushes
+@pytest.mark.real
+def test_grafana_13_hides_what_is_not_there(grafana: Grafana, token: str) -> None:
+    grafana.may_see_absence = False
+    assert set(outcomes(push(grafana, token)).values()) == {"made"}
+
+
+@pushes
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        ({"message": "A dashboard with the same uid already exists", "status": "version-mismatch"}, "run it again"),
+        ({"message": "A dashboard with the same name in the folder already exists", "status": "name-exists"}, "rename"),
+        ({"message": "The dashboard belongs to plugin X.", "status": "plugin-dashboard"}, "a plugin"),
+        ({"message": "something new"}, "something new"),
+    ],
+)
+def test_each_kind_of_refusal_is_a_conflict_with_what_to_do(
+    grafana: Grafana, token: str, refusal: dict[str, Any], words: str
+) -> None:
+    grafana.refusal = refusal
+    done = push(grafana, token)
+    assert done.returncode == 1
+    assert all(words in told["detail"] for told in map(json.loads, done.stdout.splitlines()) if told["uid"].startswith("outrider-"))
+
+
+@pushes
+@pytest.mark.real
+def test_a_token_without_the_right_is_one_line(grafana: Grafana, token: str) -> None:
+    grafana.may_write = False
+    done = push(grafana, token)
+    assert "role Editor" in done.stderr and "additional permissions" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 @pushes
@@ -91,7 +161,7 @@ def test_a_save_in_between_is_a_conflict_and_the_others_are_sent(grafana: Grafan
     told = outcomes(done)
     assert done.returncode == 1
     assert told.pop("outrider-node") == "conflict"
-    assert set(told.values()) == {"changed"}
+    assert set(told.values()) == {"changed", "as it was"}
     assert grafana.boards["outrider-node"]["title"] == "Just now"
 
 
