@@ -46,9 +46,10 @@ def inspect(
     """
     context = load_context(context_file)
     if config is not None:
-        from outrider.config.catalogue import load_catalogue_section
+        from outrider.config.catalogue import CatalogueSection
+        from outrider.config.site import read_config
 
-        context = replace(context, overrides=load_catalogue_section(config))
+        context = replace(context, overrides=read_config(config).get(CatalogueSection))
     groups = _by_kind(_open_all(files), kind)
     by_kind: dict[str, list[Finding]] = {}
     with _progress(groups) as told:

@@ -11,9 +11,10 @@ import click
 import msgspec
 
 from detectors.core.types import Action
-from detectors.replay.explain import Story, tell
+from detectors.replay.explain import Judge, Story, tell
 from detectors.replay.runner import Lines, Replay
 from detectors.replay.trace import read_header, read_signals
+from outrider.catalogue.codes import CodeBook
 from outrider.catalogue.faults import RESPONSES
 from outrider.config.policy import Policy, PolicySection
 from outrider.errors import InputError
@@ -22,7 +23,7 @@ from outrider.errors import InputError
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as docs/traces.md describes.")
-@click.option("--config", "config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file whose [policy] is tried.")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file: [policy] and [catalogue] are tried.")
 @click.option("--quiet", is_flag=True, help="Only the summary.")
 def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
     """Runs a recorded trace through the judge at full speed.
@@ -30,13 +31,13 @@ def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
     A replay changes nothing in the world, so without --config it shows what mode `act` would do. Exits 1 if an incident
     at `page` or above was confirmed.
     """
-    policy = load_policy(config)
+    policy, codes = load_site(config)
     found = False
     encode, lines = msgspec.json.Encoder().encode, Lines()
     with open_trace(file) as (name, stream):
         number, first = _first_line(stream, name)
         fleet = read_header(first, name, number)
-        run = Replay(fleet, policy)
+        run = Replay(fleet, policy, codes)
         out = sys.stdout.buffer
         for decision in run.run(read_signals(stream, fleet, name, number + 1)):
             shown = lines.line(decision)
@@ -56,19 +57,19 @@ def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.argument("incident", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an incident.")
-@click.option("--config", "config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file whose [policy] holds.")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file: its [policy] and [catalogue] hold.")
 def explain_incident(file: Path, incident: str | None, as_json: bool, config: Path | None) -> int:
     """Why was it decided so: votes, evidence for and against, what was done, and what would have changed it.
 
     FILE is a trace, or a witness's journal (`outrider journal --out FILE`); INCIDENT the beginning of an incident's name.
     The trace is run again without each kind of evidence, so this takes some times as long as `replay`.
     """
-    policy = load_policy(config)
+    policy, codes = load_site(config)
     with open_trace(file) as (name, stream):
         number, first = _first_line(stream, name)
         fleet = read_header(first, name, number)
         signals = list(read_signals(stream, fleet, name, number + 1))
-    stories = tell(fleet, signals, policy, incident)
+    stories = tell(Judge(fleet, policy, codes), signals, incident)
     for story in stories:
         if as_json:
             click.echo(msgspec.json.encode(story.to_json()))
@@ -95,14 +96,15 @@ def _print_story(story: Story) -> None:
         click.echo(f"  without {change['without']}: {change['outcome']}")
 
 
-def load_policy(config: Path | None) -> Policy:
-    """The policy to try: a file's, else the defaults in mode `act`."""
+def load_site(config: Path | None) -> tuple[Policy, CodeBook]:
+    """The policy and the codes to try: a file's, read as its witnesses read it; else the defaults in mode `act`."""
     if config is None:
-        return PolicySection(mode="act")
+        return PolicySection(mode="act"), CodeBook()
+    from outrider.config.catalogue import CatalogueSection
     from outrider.config.site import SiteSection, read_config
 
     loaded = read_config(config)
-    return loaded.get(PolicySection).under(loaded.get(SiteSection).mode)
+    return loaded.get(PolicySection).under(loaded.get(SiteSection).mode), CodeBook(loaded.get(CatalogueSection))
 
 
 @contextmanager

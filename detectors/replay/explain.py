@@ -5,13 +5,14 @@ the outcomes are compared. The judge is deterministic, so the difference is the 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
 from detectors.replay.runner import Lines, Replay
 from detectors.replay.trace import TraceSignal
+from outrider.catalogue.codes import CodeBook
 from outrider.config.policy import Policy
 from outrider.errors import InputError
 from outrider.fleet import Fleet
@@ -20,6 +21,15 @@ from outrider.fleet import Fleet
 FROM_SILENCE = frozenset({"heartbeat", "witness"})
 #: Other runs for one explanation, at most.
 RUNS_MAX = 12
+
+
+@dataclass(slots=True, frozen=True)
+class Judge:
+    """Under what a trace is judged: the site of its header, the policy, the codes with the site's overrides."""
+
+    fleet: Fleet
+    policy: Policy
+    codes: CodeBook
 
 
 @dataclass(slots=True)
@@ -50,48 +60,48 @@ class Story:
         }  # fmt: skip
 
 
-def tell(fleet: Fleet, signals: list[tuple[int, TraceSignal]], policy: Policy, wanted: str | None) -> list[Story]:
+def tell(judge: Judge, signals: list[tuple[int, TraceSignal]], wanted: str | None) -> list[Story]:
     """The stories of all incidents of a trace, or of the one whose name begins with `wanted`.
 
     Raises:
         InputError: no incident has that name, or several have.
     """
-    stories = _stories(fleet, signals, policy)
+    stories = _stories(judge, signals)
     if wanted is not None:
         stories = [story for story in stories if story.incident.startswith(wanted)]
         if len(stories) != 1:
             raise InputError(f"{'no incident' if not stories else 'more than one incident'} of this trace begins with {wanted!r}")
     for story in stories:
-        story.changes = list(_other_runs(fleet, signals, policy, story))
+        story.changes = list(_other_runs(judge, signals, story))
     return stories
 
 
-def _stories(fleet: Fleet, signals: Iterable[tuple[int, TraceSignal]], policy: Policy) -> list[Story]:
+def _stories(judge: Judge, signals: Iterable[tuple[int, TraceSignal]]) -> list[Story]:
     lines = Lines()
     found: dict[str, Story] = {}
-    for decision in Replay(fleet, policy).run(iter(signals)):
+    for decision in Replay(judge.fleet, judge.policy, judge.codes).run(iter(signals)):
         line = lines.line(decision)
         found.setdefault(line["incident"], Story(line["incident"], [])).lines.append(line)
     return list(found.values())
 
 
-def _other_runs(fleet: Fleet, signals: list[tuple[int, TraceSignal]], policy: Policy, story: Story) -> Iterator[tuple[str, str]]:
-    head = story.head
+def _other_runs(judge: Judge, signals: list[tuple[int, TraceSignal]], story: Story) -> Iterator[tuple[str, str]]:
+    head, fleet, policy = story.head, judge.fleet, judge.policy
     kinds = {piece["kind"] for piece in head["evidence"] if piece["effect"] != "neutral"}
     present = {signal.kind for _, signal in signals}
     for kind in sorted((kinds & present) - FROM_SILENCE)[:RUNS_MAX]:
         rest = [(number, signal) for number, signal in signals if signal.kind != kind]
-        yield f"all signals of kind {kind}", _outcome(_stories(fleet, rest, policy), story)
+        yield f"all signals of kind {kind}", _outcome(_stories(judge, rest), story)
     if any(piece["kind"] in FROM_SILENCE for piece in head["evidence"]):
         longer = msgspec.structs.replace(
             policy, heartbeat_timeout=policy.heartbeat_timeout * 2, heartbeat_timeout_max=policy.heartbeat_timeout_max * 2
         )
-        yield "the present heartbeat time-out (with twice of it)", _outcome(_stories(fleet, signals, longer), story)
+        yield "the present heartbeat time-out (with twice of it)", _outcome(_stories(replace(judge, policy=longer), signals), story)
         shorter = msgspec.structs.replace(policy, hard_limit_seconds=policy.hard_limit_seconds * 2)
-        yield "the present hard limit (with twice of it)", _outcome(_stories(fleet, signals, shorter), story)
+        yield "the present hard limit (with twice of it)", _outcome(_stories(replace(judge, policy=shorter), signals), story)
     for witness in fleet.witnesses if len(fleet.witnesses) > 1 else ():
         deaf = [(number, _without(signal, witness, fleet)) for number, signal in signals]
-        yield f"everything that {witness} heard", _outcome(_stories(fleet, deaf, policy), story)
+        yield f"everything that {witness} heard", _outcome(_stories(judge, deaf), story)
 
 
 def _without(signal: TraceSignal, witness: str, fleet: Fleet) -> TraceSignal:

@@ -12,6 +12,7 @@ from drills.simulate.options import Options, PauseKind
 from drills.simulate.simulate import Simulation, one, prepare, run
 from outrider.config.loader import load_struct, read_toml
 from outrider.config.policy import Policy
+from outrider.config.site import read_config
 
 
 @click.command("simulate")
@@ -58,7 +59,7 @@ def simulate(
         from drills.simulate.plot import check_path
 
         check_path(plot)
-    simulation = prepare(_options(asked), _policy(policy_file or config_file, bare=policy_file is not None))
+    simulation = prepare(_options(asked), _policy(policy_file, config_file))
     if episode is not None:
         return _again(simulation, episode)
     _run(simulation, quiet=as_json and not sys.stderr.isatty())
@@ -131,15 +132,13 @@ def _options(asked: dict[str, Any]) -> Options:
     )  # fmt: skip
 
 
-def _policy(path: Path | None, *, bare: bool) -> Policy:
+def _policy(path: Path | None, site: Path | None) -> Policy:
     if path is None:
-        return Policy()
+        return read_config(site).get(Policy)
     table, text = read_toml(path)
     if "policy" in table:
         return load_struct(table["policy"], Policy, str(path), text, ("policy",))
-    if bare:  # a file that holds nothing but a policy may leave the section's name out
-        return load_struct(table, Policy, str(path), text)
-    return Policy()
+    return load_struct(table, Policy, str(path), text)  # a file that holds nothing but a policy may leave the section's name out
 
 
 def _run(simulation: Simulation, *, quiet: bool) -> None:

@@ -8,12 +8,10 @@ repair = "replace_part"
 response = "page"
 """
 
-from pathlib import Path
-
 import msgspec
 
 from outrider.catalogue.faults import Repair, Response
-from outrider.config.loader import load_struct, read_toml
+from outrider.errors import InputError
 
 
 class CodeOverride(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -36,12 +34,11 @@ class CatalogueSection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     xid: dict[str, CodeOverride] = {}
     sxid: dict[str, CodeOverride] = {}
 
+    def __post_init__(self) -> None:
+        if self.xid or self.sxid:
+            from outrider.catalogue.codes import CodeBook
 
-def load_catalogue_section(config: Path) -> CatalogueSection:
-    """The section of a configuration file; other sections are not looked at.
-
-    Raises:
-        OutriderError: the file or the section is wrong.
-    """
-    table, text = read_toml(config)
-    return load_struct(table.get("catalogue", {}), CatalogueSection, str(config), text)
+            try:
+                CodeBook(self)
+            except InputError as error:
+                raise ValueError(str(error)) from None

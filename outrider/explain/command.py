@@ -38,9 +38,10 @@ def _explain(words: tuple[str, ...], config: Path | None) -> Explanation:
             raise InputError(f"{kind} wants a number, not {rest!r}")
         overrides = None
         if config is not None:
-            from outrider.config.catalogue import load_catalogue_section
+            from outrider.config.catalogue import CatalogueSection
+            from outrider.config.site import read_config
 
-            overrides = load_catalogue_section(config)
+            overrides = read_config(config).get(CatalogueSection)
         return explain_code(kind, int(rest), CodeBook(overrides))
     if kind == "nccl":
         found = find_library_error(rest)

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
-from outrider.config.loader import load_struct, read_toml
 from outrider.config.plan import PlanSection
+from outrider.config.site import read_config
 from outrider.plan.reckon import figures, reckon
 
 
@@ -59,8 +59,7 @@ def plan(plot: Path | None, config: Path | None, as_json: bool, **options: Any) 
 def _section(config: Path | None, options: dict[str, Any]) -> PlanSection:
     section = PlanSection()
     if config is not None:
-        table, text = read_toml(config)
-        section = load_struct(table.get("plan", {}), PlanSection, str(config), text, ("plan",))
+        section = read_config(config).get(PlanSection)
     told = {name: value for name, value in options.items() if value is not None}
     rates = {"afr", "failures_per_1000_node_days", "mtbf_hours", "observed_failures", "observed_days"}
     if rates & told.keys():  # a rate on the command line takes the place of the file's

@@ -115,8 +115,8 @@ def test_the_site_overrides_a_code_and_explain_says_so() -> None:
 
 @pytest.mark.parametrize(("code", "fault"), [("7900", None), ("seventy", None), ("79", "gpu.nonsense")])
 def test_an_override_of_nothing_is_an_error_that_names_the_key(code: str, fault: str | None) -> None:
-    with pytest.raises(InputError, match=f"catalogue.xid.{code}"):
-        CodeBook(CatalogueSection(xid={code: CodeOverride(fault=fault)}))
+    with pytest.raises(ValueError, match=f"catalogue.xid.{code}"):
+        CatalogueSection(xid={code: CodeOverride(fault=fault)})
 
 
 def test_both_tables_of_completion_statuses_agree() -> None:
