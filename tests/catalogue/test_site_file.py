@@ -54,7 +54,7 @@ def test_a_mistake_anywhere_in_the_sites_file_is_one_line(command: str, text: st
 
 def test_replay_and_its_explanation_judge_a_code_as_the_site_says(tmp_path: Path, trace: str) -> None:
     site = tmp_path / "site.toml"
-    site.write_text('[site]\nmode = "act"\n[catalogue.xid.63]\nresponse = "drain"\nrepair = "replace_part"\n')
+    site.write_text('[site]\nmode = "act"\n[catalogue.xid.63]\nresponse = "drain"\nrepair = "replace_part"\ndecisive = true\n')
     before = [json.loads(line) for line in outrider("replay", trace, "--json").stdout.splitlines()]
     after = [json.loads(line) for line in outrider("replay", trace, "--json", "--config", str(site)).stdout.splitlines()]
     assert {line["repair"] for line in before} != {"replace_part"} == {line["repair"] for line in after}
