@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Breaker:
-    """Closed (normal), open (left alone until `closed_at`), on trial (one row at a time), or gone for good (410).
+    """Closed (normal), open (left alone until `closed_at`), on trial (one row at a time), or gone (410) until a person enables it.
 
     Args:
         failures_max: consecutive failures that open it.
@@ -32,6 +32,6 @@ class Breaker:
     def note(self, outcome: str, now: float) -> None:
         """An attempt ended: `retry` is the target's failure, `refused` is the row's."""
         self.failures = self.failures + 1 if outcome == "retry" else 0
-        self.gone = outcome == "gone"
+        self.gone = self.gone or outcome == "gone"  # a yes to what was under way before the no takes nothing back
         if self.failures >= self.failures_max:
             self.closed_at = now + self.seconds

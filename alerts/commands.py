@@ -27,19 +27,53 @@ def deliver(config_path: str | None) -> int:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @click.pass_context
 def outbox(context: click.Context, config_path: str | None, as_json: bool, state: Any, incident: str | None, limit: int) -> int:
-    """List what left or is to leave, newest first. Exit 1 if there are dead letters among it."""
+    """List what left or is to leave, newest first. Exit 1 if there are dead letters among it, or a target is gone (410)."""
     context.obj = config_path
     if context.invoked_subcommand is not None:
         return 0
-    from alerts.people import listed, print_rows, with_ledger
+    from alerts.people import listed, look, print_gone, print_rows, with_ledger
 
-    rows = asyncio.run(with_ledger(config_path, lambda ledger: ledger.list_rows(state, incident, limit)))
+    rows, gone = asyncio.run(with_ledger(config_path, lambda ledger: look(ledger, state, incident, limit)))
     if as_json:
         for row in rows:
             click.echo(json.dumps(listed(row)))
     else:
         print_rows(rows)
-    return int(any(row.state == "dead" for row in rows))
+        print_gone(gone)
+    return int(any(row.state == "dead" for row in rows) or bool(gone))
+
+
+@outbox.command("gone")
+@json_option
+@click.pass_context
+def outbox_gone(context: click.Context, as_json: bool) -> int:
+    """Targets that answered 410, "gone", and are left alone until they are enabled. Exit 1 if there are any."""
+    from alerts.gone import gone_targets
+    from alerts.people import print_gone, with_ledger
+
+    gone = asyncio.run(with_ledger(context.obj, gone_targets))
+    if as_json:
+        for one in gone:
+            click.echo(json.dumps(one))
+    elif gone:
+        print_gone(gone)
+    else:
+        click.echo("No target is gone.")
+    return int(bool(gone))
+
+
+@outbox.command("enable")
+@click.argument("target")
+@click.option("--reason", default="", help="Why; it stands in the audit.")
+@click.pass_context
+def outbox_enable(context: click.Context, target: str, reason: str) -> int:
+    """Use a TARGET again that answered 410, "gone". Its dead letters: `outrider outbox retry`. Exit 1 if it is not gone."""
+    from alerts.gone import enable
+    from alerts.people import with_ledger
+
+    done = asyncio.run(with_ledger(context.obj, lambda ledger: enable(ledger, target, reason)))
+    click.echo(f"{target} is used again" if done else f"{target!r} is not gone", err=not done)
+    return int(not done)
 
 
 @outbox.command("retry")

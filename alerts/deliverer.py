@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +15,10 @@ import structlog
 
 from alerts.breaker import Breaker
 from alerts.delivery import Attempt
+from alerts.gone import GoneTargets
 from alerts.metrics import DelivererMetrics
 from alerts.senders import Sender, make_senders
+from alerts.witnesses import listening
 from detectors.witness.ledger import Ledger, LedgerError, make_ledger
 from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import AlertsConfig
@@ -25,7 +26,6 @@ from outrider.config.fleet import FleetSection
 from outrider.config.ledger import LedgerSection
 from outrider.config.security import SecuritySection
 from outrider.config.site import Config, SiteSection, read_config
-from outrider.config.witness import WitnessSection
 from outrider.fleet import leaf_of
 
 #: Deliveries under way at once: bounds memory and sockets. 1,000 incidents are 16 rounds of it.
@@ -67,31 +67,25 @@ class Deliverer:
     def __post_init__(self) -> None:
         make = self.settings
         self.routes = {sender.name: Route(sender, Breaker(make.breaker_failures, make.breaker_seconds)) for sender in self.senders}
+        self.gone = GoneTargets(self.ledger, {name: route.breaker for name, route in self.routes.items()})
         self._under_way: set[str] = set()
         #: Rows whose attempt ended just now -> (how often they had been tried before it, until when that is remembered).
         self._lately: dict[str, tuple[int, float]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._page = PAGE
-        #: When the lease must be renewed (monotonic seconds); 0: it is not ours.
-        self._renew_at = 0.0
+        #: Until when deliveries may begin (monotonic seconds); 0: the lease is not ours. `_leads` is set when it grows.
+        self._send_until = 0.0
+        self._leads = asyncio.Event()
 
     async def run(self) -> None:
         """Drains until cancelled; gives the lease back when it ends."""
         try:
             for sender in self.senders:
                 await sender.open()
-            while True:
-                try:
-                    if await self._holds_lease():
-                        await self._drain()
-                        await self._wait(self.settings.poll_seconds)
-                    else:
-                        await self.ledger.changed(STANDBY_SECONDS)
-                except LedgerError as error:
-                    log.warning("ledger_unreachable", error=str(error))
-                    self._renew_at = 0.0
-                    await asyncio.sleep(1.0)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_lease())
+                await self._forever()
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -101,13 +95,47 @@ class Deliverer:
             with contextlib.suppress(LedgerError):
                 await self.ledger.resign("deliverer", self.holder)
 
-    async def _holds_lease(self) -> bool:
-        """Takes the lease, or renews it each third of its time: a renewal is a write, and every witness notices a write."""
-        now = time.monotonic()
-        if now >= self._renew_at:
-            lease = await self.ledger.acquire("deliverer", self.holder)
-            self._renew_at = now + lease.seconds_left / 3 if lease is not None else 0.0
-        return self._renew_at > 0.0
+    async def _forever(self) -> None:
+        while True:
+            try:
+                if self._may_send():
+                    await self._drain()
+                    await self._wait(self.settings.poll_seconds)
+                else:
+                    self._leads.clear()
+                    await self._leads.wait()
+            except LedgerError as error:
+                log.warning("ledger_unreachable", error=str(error))
+                await asyncio.sleep(1.0)
+
+    def _may_send(self) -> bool:
+        return time.monotonic() < self._send_until
+
+    async def _keep_lease(self) -> None:
+        """Takes the lease, and renews it each third of its time, whatever else is going on: a deliverer that is busy keeps it."""
+        leading = False
+        while True:
+            asked = time.monotonic()
+            try:
+                lease = await self.ledger.acquire("deliverer", self.holder)
+                if lease is not None and not leading:
+                    await self.gone.look(asked, afresh=True)
+                    for name, route in self.routes.items():
+                        self.metrics.breaker(name, route.breaker.is_open(asked))
+            except LedgerError as error:
+                log.warning("ledger_unreachable", error=str(error))
+                leading = False
+                await asyncio.sleep(1.0)
+                continue
+            leading = lease is not None
+            if lease is None:
+                self._send_until = 0.0
+                await self.ledger.changed(STANDBY_SECONDS)
+                continue
+            # What is under way when it runs out may come twice: so nothing new begins in the last third.
+            self._send_until = asked + lease.seconds_left * 2 / 3
+            self._leads.set()
+            await asyncio.sleep(max(asked + lease.seconds_left / 3 - time.monotonic(), 0.0))
 
     async def _wait(self, seconds: float) -> None:
         """Until the ledger changed, a delivery ended while rows were waiting for room, or the time is over."""
@@ -119,6 +147,7 @@ class Deliverer:
     async def _drain(self) -> None:
         """Starts a delivery for each row that is due, as far as there is room."""
         now = time.monotonic()
+        await self.gone.look(now)
         rows = await self.ledger.due(now, limit=self._page)
         started = 0
         for row in rows:
@@ -177,8 +206,8 @@ class Deliverer:
             elif route is None:
                 await self.ledger.mark_dead(row.id, f"no target is called {row.target!r} any more", {"reason_code": "no_target"})
             elif route.breaker.gone:
-                await self.ledger.mark_dead(row.id, "the target is gone (410)", {"reason_code": "gone"})
-            else:
+                await self.ledger.mark_dead(row.id, "the target is gone (410): see outbox enable", {"reason_code": "gone"})
+            elif self._may_send():
                 began = time.monotonic()
                 attempt = await self._send(route, row)
                 self.metrics.attempt(row.target, attempt.outcome, time.monotonic() - began)
@@ -218,6 +247,8 @@ class Deliverer:
     async def _settle(self, row: OutboxRow, route: Route, attempt: Attempt) -> None:
         """Writes down what an attempt came to: the row first, so that a death in between repeats as little as can be."""
         now = time.monotonic()
+        if attempt.outcome == "gone":
+            await self.gone.note(row.target, attempt.reason)
         route.breaker.note(attempt.outcome, now)
         self.metrics.breaker(row.target, route.breaker.is_open(now))
         log.info("delivery", row=row.id, type=row.type, target=row.target, incident=row.incident, outcome=attempt.outcome,
@@ -257,25 +288,11 @@ async def serve(config: Config) -> None:
         senders = make_senders(settings, ledger, config.get(SiteSection).name, leaves)
         security = config.get(SecuritySection)
         tokens = security.viewer_tokens() if security.viewer_token_file else ()
-        async with metrics.page(settings, ledger, tokens), _watching(config):
+        async with metrics.page(settings, ledger, tokens), listening(config):
             holder = f"deliverer-{time.monotonic_ns():x}"
             await Deliverer(ledger, settings, senders, holder, random.Random(), metrics).run()  # noqa: S311
     finally:
         await ledger.close()
-
-
-@contextlib.asynccontextmanager
-async def _watching(config: Config) -> AsyncIterator[None]:
-    """Listens to Kueue while it lasts, where there are clusters and witnesses that can be told."""
-    targets, section, security = config.get(AlertsConfig).kubernetes, config.get(WitnessSection), config.get(SecuritySection)
-    if not (targets and section.members and security.agent_token_file):
-        yield
-        return
-    from alerts.schedulers.kueue_watch import watching
-    from alerts.witnesses import Witnesses
-
-    async with watching(targets, Witnesses(section, security).tell):
-        yield
 
 
 def run(config_path: str | None) -> int:

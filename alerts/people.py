@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from alerts.delivery import Attempt
+from alerts.gone import gone_targets
 from alerts.senders import Sender, make_senders
 from detectors.witness.ledger import Ledger, make_ledger
-from detectors.witness.outbox import OutboxRow
+from detectors.witness.outbox import OutboxRow, RowState
 from outrider.config.alerts import AlertsConfig
 from outrider.config.ledger import LedgerSection
 from outrider.config.site import SiteSection, read_config
@@ -32,6 +33,13 @@ async def with_ledger(config_path: str | None, work: Callable[[Ledger], Awaitabl
         return await work(ledger)
     finally:
         await ledger.close()
+
+
+async def look(
+    ledger: Ledger, state: RowState | None, incident: str | None, limit: int
+) -> tuple[list[OutboxRow], list[dict[str, Any]]]:
+    """Rows of the outbox, and the targets that are gone."""
+    return await ledger.list_rows(state, incident, limit), await gone_targets(ledger)
 
 
 def listed(row: OutboxRow) -> dict[str, Any]:
@@ -103,6 +111,13 @@ def print_rows(rows: list[OutboxRow]) -> None:
         state = "dry run" if row.dry_run and row.state == "done" else row.state
         table.add_row(row.id, row.incident, row.type, row.target or "-", state, str(row.attempts), said)
     Console().print(table if rows else "The outbox is empty.")
+
+
+def print_gone(gone: list[dict[str, Any]]) -> None:
+    """A line for each target that is left alone."""
+    for one in gone:
+        words = f"target {one['target']} is gone since {one['since']} ({one['reason']}): `outrider outbox enable {one['target']}`"
+        Console().print(words, markup=False)
 
 
 def print_attempts(attempts: list[tuple[str, Attempt]]) -> None:

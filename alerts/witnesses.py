@@ -2,13 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import aiohttp
 import structlog
 
 from alerts.senders import make_session
+from outrider.config.alerts import AlertsConfig
 from outrider.config.security import SecuritySection
+from outrider.config.site import Config
 from outrider.config.witness import Member, WitnessSection
 from outrider.signals import Signal, encode_batch
 from outrider.wire import SENT_HEADER
@@ -47,3 +50,16 @@ class Witnesses:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             log.warning("witness_unreachable", witness=member.name, error=str(error))
         return False
+
+
+@asynccontextmanager
+async def listening(config: Config) -> AsyncIterator[None]:
+    """Listens to Kueue while it lasts, where there are clusters and witnesses that can be told."""
+    targets, section, security = config.get(AlertsConfig).kubernetes, config.get(WitnessSection), config.get(SecuritySection)
+    if not (targets and section.members and security.agent_token_file):
+        yield
+        return
+    from alerts.schedulers.kueue_watch import watching
+
+    async with watching(targets, Witnesses(section, security).tell):
+        yield

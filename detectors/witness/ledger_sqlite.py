@@ -48,7 +48,10 @@ class SqliteLedger:
         self._section = section
         self._path = Path(section.path)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        #: Leases are renewed by a thread and connection of their own: a renewal that waits behind our own writes comes too late.
+        self._lease_pool = ThreadPoolExecutor(1, thread_name_prefix="ledger-lease")
         self._database: sqlite3.Connection | None = None
+        self._lease_database: sqlite3.Connection | None = None
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
         self._changed = asyncio.Event()
@@ -63,9 +66,10 @@ class SqliteLedger:
         self._watch_stop.set()
         if self._watcher is not None:
             await asyncio.to_thread(self._watcher.join)
-        if self._database is not None:
-            await self._run(self._database.close)
-        self._pool.shutdown()
+        for pool, database in ((self._lease_pool, self._lease_database), (self._pool, self._database)):
+            if database is not None:
+                await asyncio.get_running_loop().run_in_executor(pool, database.close)
+            pool.shutdown()
 
     async def changed(self, timeout_seconds: float) -> bool:
         try:
@@ -99,7 +103,7 @@ class SqliteLedger:
             )
             return Lease(term=term + 1, seconds_left=self._section.lease_seconds)
 
-        return await self._write(renew, "NORMAL") or await self._write(take, "FULL")
+        return await self._write(renew, "NORMAL", lease=True) or await self._write(take, "FULL", lease=True)
 
     async def resign(self, name: str, holder: str) -> None:
         await self._write(
@@ -200,6 +204,9 @@ class SqliteLedger:
             self._database = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)
             self._path.chmod(0o600)
             self.clock.offset = prepare(self._database)
+            self._lease_database = sqlite3.connect(
+                self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"{self._path}: cannot be opened as a ledger: {error}") from None
 
@@ -222,15 +229,17 @@ class SqliteLedger:
     async def _read(self, function: Callable[[sqlite3.Connection], T]) -> T:
         def work() -> T:
             try:
-                return function(self._connection())
+                return function(self._connection(self._database))
             except sqlite3.Error as error:
                 raise LedgerError(f"{self._path}: {error}") from None
 
         return await self._run(work)
 
-    async def _write(self, function: Callable[[sqlite3.Connection], T], synchronous: Literal["FULL", "NORMAL"]) -> T:
+    async def _write(
+        self, function: Callable[[sqlite3.Connection], T], synchronous: Literal["FULL", "NORMAL"], *, lease: bool = False
+    ) -> T:
         def work() -> T:
-            database = self._connection()
+            database = self._connection(self._lease_database if lease else self._database)
             try:
                 database.execute(f"PRAGMA synchronous={synchronous}")
                 database.execute("BEGIN IMMEDIATE")
@@ -244,9 +253,9 @@ class SqliteLedger:
                 raise LedgerError(f"{self._path}: {error}") from None
             return value
 
-        return await self._run(work)
+        return await asyncio.get_running_loop().run_in_executor(self._lease_pool if lease else self._pool, work)
 
-    def _connection(self) -> sqlite3.Connection:
-        if self._database is None:
+    def _connection(self, database: sqlite3.Connection | None) -> sqlite3.Connection:
+        if database is None:
             raise LedgerError(f"{self._path}: the ledger is not open")
-        return self._database
+        return database

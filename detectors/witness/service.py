@@ -221,6 +221,9 @@ class Witness:
         states = Counter(picture.get("state", "unknown") for picture in incidents)
         leader = await self.ledger.holder("leader")
         warnings = self.warnings(leader)
+        for control in controls:
+            if control.kind == "target_gone":  # the deliverer's mark: see alerts/gone.py
+                warnings.append(f"target {control.key} answered 410 and is left alone: outrider outbox enable {control.key}")
         return {
             "site": self.config.get(SiteSection).name, "mode": self._mode, "witness": self.name, "version": __version__,
             "leader": leader.rpartition("-")[0] if leader else None, "term": self.leader.term,

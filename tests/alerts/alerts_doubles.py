@@ -4,11 +4,12 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
 from alerts.webhooks import verify
-from detectors.witness.ledger import Commit, Ledger
+from detectors.witness.ledger import Commit, ConflictError, Ledger
 from detectors.witness.outbox import OutboxRow
 from outrider.config.ledger import LedgerSection
 
@@ -36,10 +37,20 @@ class Leader:
         self.ledger, self.section = ledger, section
 
     async def put(self, *rows: OutboxRow) -> None:
-        lease = await self.ledger.acquire("leader", "w1")
-        assert lease is not None
-        fence = (await self.ledger.leader_state()).fence
-        await self.ledger.commit(Commit(term=lease.term, fence_before=fence, fence=fence, outbox=rows), "w1")
+        await self.commit(outbox=rows)
+
+    async def commit(self, **what: Any) -> None:
+        """A decision, in a new term where the lease ran out before it was written (as a leader does)."""
+        for last in (False, False, False, True):
+            lease = await self.ledger.acquire("leader", "w1")
+            assert lease is not None
+            fence = (await self.ledger.leader_state()).fence
+            try:
+                await self.ledger.commit(Commit(term=lease.term, fence_before=fence, fence=fence, **what), "w1")
+                return
+            except ConflictError as error:
+                if last or error.reason_code != "lease":
+                    raise
 
     async def states(self) -> dict[str, str]:
         return {found.id: found.state for found in await self.ledger.list_rows(limit=10_000)}

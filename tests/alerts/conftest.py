@@ -18,7 +18,8 @@ from outrider.config.ledger import LedgerSection
 
 @pytest.fixture
 def ledger_section(tmp_path: Path) -> LedgerSection:
-    return LedgerSection(path=str(tmp_path / "ledger.db"), lease_seconds=0.5)
+    """Leases of two seconds: a machine that is busy with other things may well stop a test for half a second."""
+    return LedgerSection(path=str(tmp_path / "ledger.db"), lease_seconds=2.0)
 
 
 @pytest.fixture

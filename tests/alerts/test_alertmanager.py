@@ -20,7 +20,7 @@ from alerts.rules.alertmanager import configuration
 from alerts.rules.prometheus import rules
 from alerts.rules.yaml import dump
 from alerts.story import alert_name, level_of
-from detectors.witness.ledger import Commit, IncidentWrite
+from detectors.witness.ledger import IncidentWrite
 from outrider.catalogue import FAULTS
 from outrider.config.alerts import AlertsConfig, Receiver
 from outrider.config.targets import AlertmanagerTarget
@@ -39,14 +39,11 @@ def picture(incident: str = "i1", fault: str = "node.lost", state: str = "confir
 
 
 async def write(leader: Leader, *pictures: dict[str, Any], line: dict[str, Any] | None = None) -> None:
-    lease = await leader.ledger.acquire("leader", "w1")
-    assert lease is not None
-    fence = (await leader.ledger.leader_state()).fence
     writes = tuple(
         IncidentWrite(incident=one["incident"], state=one["state"], picture=one, line=line or {"event": one["state"]})
         for one in pictures
     )
-    await leader.ledger.commit(Commit(term=lease.term, fence_before=fence, fence=fence, incidents=writes), "w1")
+    await leader.commit(incidents=writes)
 
 
 def free_port() -> int:

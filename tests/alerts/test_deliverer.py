@@ -5,12 +5,15 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Callable
 
+import msgspec
 import pytest
 from alerts_doubles import SECRET, Leader, row, until
 
+from alerts.breaker import Breaker
 from alerts.deliverer import Deliverer
+from alerts.gone import enable, gone_targets
 from alerts.senders import make_senders
-from detectors.witness.ledger import Ledger, make_ledger
+from detectors.witness.ledger import Lease, Ledger, make_ledger
 from outrider.config.alerts import AlertsConfig
 from outrider.config.targets import Target
 
@@ -148,6 +151,74 @@ async def test_gone_receiver_is_not_asked_again(leader, deliver, serve, secret_f
     await state_is(leader, "a.t1", "dead")
     await leader.put(row("b"))
     await state_is(leader, "b.t1", "dead")
+    assert receiver.ids == ["a.t1"]
+
+
+@on_both
+async def test_gone_receiver_is_not_asked_by_the_next_deliverer_either_until_a_person_enables_it(
+    leader, deliver, serve, secret_file
+) -> None:
+    receiver = await serve(410, 200)
+    first = deliver(to(receiver, secret_file))
+    await leader.put(row("a"))
+    await state_is(leader, "a.t1", "dead")
+    await stop(first)
+    other = make_ledger(leader.section)
+    await other.open()
+    try:
+        second = deliver(to(receiver, secret_file), holder="d2", ledger=other)
+        await leader.put(row("b"))
+        await state_is(leader, "b.t1", "dead")
+        assert receiver.ids == ["a.t1"]
+        (gone,) = await gone_targets(leader.ledger)
+        assert (gone["target"], "410" in gone["reason"]) == ("t1", True)
+        assert not await enable(leader.ledger, "t2", "no such")
+        assert await enable(leader.ledger, "t1", "moved back")
+        await until(lambda: not second.routes["t1"].breaker.gone)
+        assert await leader.ledger.requeue("b.t1")
+        await state_is(leader, "b.t1", "done")
+        assert receiver.ids == ["a.t1", "b.t1"]
+        said = [entry for entry in await leader.ledger.audit() if entry["what"] == "enable"]
+        assert [(entry["target"], entry["why"]) for entry in said] == [("t1", "moved back")]
+        await stop(second)
+    finally:
+        await other.close()
+
+
+def test_yes_to_what_was_under_way_does_not_take_a_no_for_good_back() -> None:
+    breaker = Breaker(5, 30.0)
+    breaker.note("gone", 1.0)
+    breaker.note("accepted", 1.1)
+    assert breaker.is_open(1.2)
+
+
+@on_both
+async def test_deliverer_whose_lease_has_run_out_meanwhile_sends_nothing(
+    leader, deliver, serve, secret_file, monkeypatch
+) -> None:
+    """It was stopped or starved between taking the lease and sending: by now another one may send."""
+    receiver = await serve()
+    deliverer = deliver(to(receiver, secret_file))
+
+    async def held() -> bool:
+        return await leader.ledger.holder("deliverer") == deliverer.holder
+
+    await until(held)
+    acquire, may = leader.ledger.acquire, asyncio.Event()
+
+    async def late(name: str, holder: str) -> Lease | None:
+        if name == "deliverer":
+            await may.wait()
+        return await acquire(name, holder)
+
+    monkeypatch.setattr(leader.ledger, "acquire", late)
+    await until(lambda: not deliverer._leads.is_set())  # two thirds of the lease are over
+    message = row("a")
+    await leader.put(message)
+    await deliverer._deliver(msgspec.structs.replace(message, target="t1"), deliverer.routes["t1"])
+    assert receiver.ids == []
+    may.set()
+    await state_is(leader, "a.t1", "done")
     assert receiver.ids == ["a.t1"]
 
 

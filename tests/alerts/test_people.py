@@ -15,6 +15,7 @@ from test_alertmanager import picture, write
 
 from alerts import commands
 from alerts.bodies import read_message, schema_text
+from alerts.gone import GoneTargets
 from alerts.notify import NotifySender
 from alerts.redact import Redactor
 from alerts.report import read_report
@@ -233,6 +234,26 @@ def test_incident_is_exported_whole_and_redacted(site: Path, ledger_section: Led
     assert "node.lost" in whole["page"]
     with pytest.raises(InputError, match="no incident"):
         call(commands.export, "zz", "--config", str(site))
+
+
+def test_target_that_is_gone_is_shown_and_enabled_by_command(site: Path, ledger_section: LedgerSection) -> None:
+    import asyncio
+
+    async def gone() -> None:
+        ledger = make_ledger(ledger_section)
+        await ledger.open()
+        await GoneTargets(ledger, {}).note("t1", "410: moved")
+        await ledger.close()
+
+    assert call(commands.outbox, "--config", str(site), "gone")[0] == 0
+    asyncio.run(gone())
+    status, output = call(commands.outbox, "--config", str(site))
+    assert (status, "t1 is gone since" in output, "enable t1" in " ".join(output.split())) == (1, True, True)
+    status, output = call(commands.outbox, "--config", str(site), "gone", "--json")
+    assert (status, json.loads(output)["reason"]) == (1, "410: moved")
+    assert call(commands.outbox, "--config", str(site), "enable", "t2")[0] == 1
+    assert call(commands.outbox, "--config", str(site), "enable", "t1", "--reason", "back")[0] == 0
+    assert call(commands.outbox, "--config", str(site), "gone")[0] == 0
 
 
 def test_published_schema_is_that_of_the_code() -> None:
