@@ -9,8 +9,8 @@ from outrider.fleet import Fleet
 
 #: State -> its letter in the page's string of states, the worst first: the first that holds is shown.
 LETTERS: Final[dict[str, str]] = {
-    "lost": "l", "quarantined": "q", "fault": "f", "recovering": "r", "maintenance": "m", "suspect": "s", "silent": "i",
-    "unknown": "u", "spare": "p", "healthy": "h",
+    "lost": "l", "quarantined": "q", "fault": "f", "recovering": "r", "maintenance": "m", "suspect": "s", "unstable": "n",
+    "silent": "i", "unknown": "u", "spare": "p", "healthy": "h",
 }  # fmt: skip
 #: A heartbeat comes each second; the judge doubts after four. The map says so a little later, so that a pause does not flicker.
 SILENT_SECONDS: Final = 5.0
@@ -114,6 +114,8 @@ def _by_incident(pictures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _state_of(picture: Mapping[str, Any]) -> str | None:
+    if picture.get("fault") == "node.unstable" and picture.get("state") in ("suspected", "confirmed", "acting"):
+        return "unstable"  # it works: it only comes and goes
     match picture.get("state"):
         case "suspected":
             return "suspect"

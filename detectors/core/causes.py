@@ -39,6 +39,7 @@ DEPTHS: dict[str, int] = {
     "job.app_error": 3,
     "job.hang": 2,
     "job.straggler": 1,
+    "node.unstable": 2,
     "agent.lost": 1,
     "path.broken": 1,
 }
@@ -51,6 +52,10 @@ OF_THE_JOB = frozenset({"job.rank_exit", "job.app_error", "job.hang", "job.strag
 OF_MANY = frozenset({"switch.down", "domain.lost", "path.broken", "monitor.blind"})
 OF_SILENCE = frozenset({"node.lost", "node.hung", "agent.lost", "path.broken"})
 OF_PORTS = frozenset({"nic.down", "link.flapping", "link.errors", "nic.degraded"})
+#: What one more silence of an unstable node can look like: nobody is told of each.
+OF_SHORT_SILENCE = frozenset({"agent.lost", "path.broken"})
+#: What makes a machine come and go.
+SHAKES = frozenset({"link.flapping", "node.reboot", "node.panic"})
 #: What makes a machine silent; what takes it with all its parts.
 SILENCES = frozenset(
     {"node.panic", "node.reboot", "node.lost", "node.hung", "nic.down", "gpu.fallen_off_bus", "gpu.driver_hang", "storage.hang"}
@@ -84,6 +89,8 @@ def explains(cause: Incident, effect: Incident) -> bool:
             and effect.extra.get("leaf") == cause.subject["switch"]
         )
         return silent or dark or (same_switch and (deep > shallow or cause.opened_t <= effect.opened_t))
+    if cause.fault == "node.unstable" and effect.fault in OF_SHORT_SILENCE:
+        return same_node  # one more of the silences that it has been told of; a node that is really lost is never explained so
     on_node = same_node and near and "node" in cause.subject and "node" in effect.subject
     return on_node and _on_one_node(cause, effect, deep, shallow)
 
@@ -91,6 +98,8 @@ def explains(cause: Incident, effect: Incident) -> bool:
 def _on_one_node(cause: Incident, effect: Incident, deep: int, shallow: int) -> bool:
     """Whether one trouble of a machine explains another of the same machine, told within a short time."""
     earlier = cause.opened_t <= effect.opened_t
+    if effect.fault == "node.unstable":
+        return cause.fault in SHAKES
     if effect.fault in OF_SILENCE:
         return cause.fault in SILENCES and deep > shallow
     if effect.fault.startswith("gpu."):

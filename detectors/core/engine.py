@@ -15,6 +15,7 @@ from detectors.core.docket import Docket
 from detectors.core.door import admit
 from detectors.core.rulebook import Rulebook
 from detectors.core.rules.domains import DomainRule
+from detectors.core.rules.flapping import FlappingRule
 from detectors.core.rules.silence import SilenceRule
 from detectors.core.topology import topology_of
 from detectors.core.types import Decision, Verdict, Vote
@@ -68,6 +69,7 @@ class Engine:
             self.world, self.arrivals, self.docket, policy, self.silence, self.rules.locate, topology.above, self.rules.hangs.stands
         )  # fmt: skip
         self.silence.holds = self.domains.holds
+        self.flapping = FlappingRule(self.world, self.docket, self.silence.cases.__contains__)
         self._boot: list[object] = [None] * size
         self._start: list[object] = [None] * size
         self._seq = [0] * size
@@ -123,6 +125,7 @@ class Engine:
             due = self.arrivals.next_late()
             self._silence_due = due if due == inf else max(due, ceil(due / SWEEP_SECONDS) * SWEEP_SECONDS)
         self.domains.advance(now, limit=self.silence.advance(now))
+        self.flapping.advance(now)
         self.rules.advance(now)
         if self.docket.abstaining and now >= self._abstain_until:
             self._abstain(False)
@@ -142,7 +145,7 @@ class Engine:
 
     def _earliest(self) -> float:
         due = min(self._silence_due, self.silence.next_due(), self.rules.next_due(), self.docket.due, self._view_due)
-        due = min(due, self.domains.next_due())
+        due = min(due, self.domains.next_due(), self.flapping.next_due())
         if self.docket.abstaining:
             due = min(due, self._abstain_until)
         return max(due, 0.0)
@@ -213,11 +216,14 @@ class Engine:
         arrivals.heard(row, now)
         if arrivals.late[row]:
             arrivals.late[row] = False
-            self.silence.heard(self.world.nodes[row], now)
-            self.rules.excuse(self.world.nodes[row], now)
+            node = self.world.nodes[row]
+            if (case := self.silence.cases.get(node)) is not None and not self.docket.abstaining:
+                self.flapping.returned(node, now - case.since, now, alone=self.domains.alone(node))
+            self.silence.heard(node, now)
+            self.rules.excuse(node, now)
             self.domains.heard(now)
             self._silence_due = min(self._silence_due, now + arrivals.floor)
-            self._due = min(self._due, self._silence_due)
+            self._due = min(self._due, self._silence_due, self.flapping.next_due())
         elif arrivals.count[row] == self.policy.heartbeats_before_judging:
             arrivals.judged[row] = True
             self._silence_due = min(self._silence_due, now + arrivals.floor)

@@ -148,7 +148,7 @@ function paint(canvas, mine) {
   const off = mark === null || mark === undefined ? null : (node) => !state.fleet.switch[node].includes(mark);
   for (const [letter, nodes] of groups) {
     pen.fillStyle = colour(`--c-${LETTERS[letter]}`);
-    const loud = "lqfrms".includes(letter);
+    const loud = "lqfrmsn".includes(letter);
     const grown = loud && plan.size < 9 ? 1 : 0;
     for (const node of nodes) {
       pen.globalAlpha = off && off(node) ? 0.18 : 1;
@@ -171,7 +171,7 @@ function paint(canvas, mine) {
 
 /** A sign in the cell, for those who do not tell the colours apart. */
 function signs(pen, letter, nodes, plan, side, ink) {
-  const sign = { l: "×", q: "▪", f: "!", r: "↻", m: "~", s: "?", i: "…", p: "+" }[letter];
+  const sign = { l: "×", q: "▪", f: "!", r: "↻", m: "~", s: "?", n: "≈", i: "…", p: "+" }[letter];
   if (!sign) return;
   pen.fillStyle = ink;
   pen.font = `bold ${Math.floor(side * 0.75)}px system-ui, sans-serif`;

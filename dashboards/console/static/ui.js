@@ -4,7 +4,7 @@ import { t } from "./i18n.js";
 
 /** Letters of the witness's string of states, the worst first. */
 export const LETTERS = {
-  l: "lost", q: "quarantined", f: "fault", r: "recovering", m: "maintenance", s: "suspect", i: "silent", u: "unknown",
+  l: "lost", q: "quarantined", f: "fault", r: "recovering", m: "maintenance", s: "suspect", n: "unstable", i: "silent", u: "unknown",
   p: "spare", h: "healthy",
 };
 

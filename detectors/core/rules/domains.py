@@ -156,6 +156,10 @@ class DomainRule:
         if held:
             self._again([node for node in sorted(cases) if self._explaining(node) is None], now)
 
+    def alone(self, node: str) -> bool:
+        """Whether nothing that a silent node shares with others, nor the watching itself, explains its silence."""
+        return not self.blind and not self._deaf and self._explaining(node) is None
+
     def _explaining(self, node: str) -> tuple[str, str] | None:
         return next((vertex for vertex in self._above(("node", node)) if vertex in self._vertices), None)
 
