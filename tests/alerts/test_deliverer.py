@@ -199,11 +199,7 @@ async def test_deliverer_whose_lease_has_run_out_meanwhile_sends_nothing(
     """It was stopped or starved between taking the lease and sending: by now another one may send."""
     receiver = await serve()
     deliverer = deliver(to(receiver, secret_file))
-
-    async def held() -> bool:
-        return await leader.ledger.holder("deliverer") == deliverer.holder
-
-    await until(held)
+    await until(deliverer._leads.is_set)
     acquire, may = leader.ledger.acquire, asyncio.Event()
 
     async def late(name: str, holder: str) -> Lease | None:
