@@ -1,5 +1,6 @@
 """What a person does with the page: log in, look, press; and what a test wants to know of it."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-PICTURES = Path(__file__).resolve().parents[2] / "out" / "console"
+#: Pixels of a picture: a long list shows nothing new further down.
+HEIGHT_MAX = 3000
+PICTURES = Path(__file__).resolve().parents[2] / "out" / "screenshots"
 
 
 class Person:
@@ -56,8 +59,13 @@ class Person:
         self.find("body").send_keys(*keys)
 
     def picture(self, name: str) -> None:
+        """Keeps a picture of the whole page as it is; there are as many as there are names in the tests."""
         PICTURES.mkdir(parents=True, exist_ok=True)
-        self.browser.save_screenshot(str(PICTURES / f"{name}.png"))
+        ask = "return [document.documentElement.clientWidth, Math.min(document.documentElement.scrollHeight, arguments[0])]"
+        width, height = self.browser.execute_script(ask, HEIGHT_MAX)
+        whole = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        taken = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": whole})
+        (PICTURES / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
 
     def size(self, width: int, height: int) -> None:
         """Sets the page's size as a telephone of that size would have it."""

@@ -198,6 +198,10 @@ class Stage:
         for pages in self.pages:
             pages.news.set()
 
+    def audit(self, *entries: dict[str, Any]) -> None:
+        """Writes lines of the audit."""
+        self.do(self.ledger.put_audit([{"wall": iso(time.time()), **entry} for entry in entries]))
+
     def controls(self) -> list[Control]:
         return self.do(self.ledger.controls())
 

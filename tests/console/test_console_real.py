@@ -1,6 +1,6 @@
 """The console in a real browser: what each role may do, bad names, a witness that dies, an old tab, accessibility.
 
-Pictures of every page are left in `out/console/`.
+Pictures of every page, light and dark, on a telephone and in Chinese, are left in `out/screenshots/`.
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console_stage import OPERATOR, VIEWER, Stage, picture
+from console_stage import OPERATOR, VIEWER, Stage, fleet_of, picture
 
 from outrider.signals import Signal
 
@@ -46,10 +46,20 @@ def fill(stage: Stage) -> None:
     stage.tell(Signal(t=1.0, kind="xid", node="n00001", gpu=1, value=79, text="NVRM: Xid 79 " + MARKUP))
     folder = stage.folder / "reports" / "kill"
     folder.mkdir(parents=True, exist_ok=True)
-    fault = {"fault": "kill", "ok": True, "detect_s": 0.5, "timeline": [[0.0, "the fault"]]}
+    stage.audit(*AUDIT)
+    figures = {"detect_s": 0.5, "confirm_s": 0.62, "snapshot_s": 0.9, "load_s": 1.8, "first_step_s": 2.4, "lost_steps": 1}
+    timeline = [[0.0, "the fault"], [0.5, "job.rank_exit is suspected"], [0.62, "confirmed"], [2.4, "the first step of attempt 2"]]
+    fault = {"fault": "kill", "ok": True, **figures, "loss_equal": True, "digest_equal": True, "timeline": timeline}
     (folder / "report.json").write_text(json.dumps({"about": {"seed": 7}, "faults": [fault]}))
 
 
+#: What lines of the audit look like.
+AUDIT = (
+    {"who": "council", "what": "action", "action": "restart", "incident": picture(4)["incident"], "why": "mlx5_0 is down for 31 s"},
+    {"who": "deliverer", "what": "delivery", "type": "job.restart.requested", "target": "slurm", "incident": picture(4)["incident"],
+     "outcome": "accepted", "status": 200, "why": "200: requeued"},
+    {"who": "ada", "what": "ack", "incident": picture(2)["incident"], "why": "on my way " + MARKUP},
+)  # fmt: skip
 #: Address -> what must stand on the page.
 PAGES = {
     "fleet": ("#/", "Nodes that are not well"),
@@ -58,11 +68,18 @@ PAGES = {
     "jobs": ("#/jobs", "llama"),
     "job": ("#/job/llama", "Snapshots and restarts"),
     "node": ("#/node/n00001", "NVRM: Xid 79"),
-    "audit": ("#/audit", "the newest first"),
+    "audit": ("#/audit", "on my way"),
     "drills": ("#/drills", "1 of 1 right"),
     "drill": ("#/drill/kill", "How it was run"),
     "outrider": ("#/outrider", "Signals taken in"),
 }
+
+
+#: The same pages' words in Chinese.
+CHINESE = {
+    "fleet": "未结事件", "incidents": "找到", "incident": "接下来", "jobs": "llama", "job": "槽位", "node": "最近读数",
+    "audit": "做过", "drills": "正确", "drill": "运行方式", "outrider": "收到的信号",
+}  # fmt: skip
 
 
 def violations(browser: Any) -> list[str]:
@@ -77,10 +94,18 @@ def violations(browser: Any) -> list[str]:
     return [f"{one['id']}: {node['target']} {node.get('failureSummary', '')}" for one in found for node in one["nodes"]]
 
 
+def dress(person: Person, theme: str) -> None:
+    """Chooses a theme as a person does; the log-in page has no choice, it is as the system is."""
+    if person.count("select[aria-label=Theme]"):
+        person.find(f"select[aria-label=Theme] option[value={theme}]").click()
+    else:
+        person.browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_shows_itself_without_error_and_passes_the_accessibility_rules(operator: Person, theme: str) -> None:
     operator.find("canvas")
-    operator.browser.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    dress(operator, theme)
     found = {}
     for name, (place, text) in PAGES.items():
         operator.go(place).sees(text)
@@ -93,19 +118,25 @@ def test_every_page_shows_itself_without_error_and_passes_the_accessibility_rule
 def test_log_in_page_passes_too_and_a_wrong_token_is_told(chromium: Any, stage: Stage) -> None:
     person = Person(chromium, stage.urls[0]).log_in("00" * 16)
     assert person.sees("This token is not known here.")
-    assert violations(chromium) == []
+    for theme in ("light", "dark"):
+        dress(person, theme)
+        person.picture(f"log-in-{theme}")
+        assert violations(chromium) == []
     assert "00" * 16 not in chromium.current_url
 
 
 def test_telephone_shows_all_in_one_column(operator: Person) -> None:
     operator.size(390, 844)
     try:
-        for name in ("fleet", "incident", "job", "audit"):
-            place, text = PAGES[name]
+        for name, (place, text) in PAGES.items():
             operator.go(place).sees(text)
             operator.picture(f"{name}-phone")
             wide = operator.browser.execute_script("return document.documentElement.scrollWidth")
             assert wide <= 390, (name, wide)
+        assert violations(operator.browser) == []
+        operator.find("header button:last-of-type").click()
+        operator.find("#token")
+        operator.picture("log-in-phone")
     finally:
         operator.size(1280, 900)
 
@@ -219,5 +250,26 @@ def test_page_speaks_chinese(operator: Person) -> None:
     operator.find("select[aria-label=Language] option[value=zh]").click()
     operator.sees("未结事件")
     operator.go(f"#/incident/{ONE}").sees("等待操作者批准")
-    operator.picture("incident-zh")
-    assert violations(operator.browser) == []
+    for name, (place, _) in PAGES.items():
+        operator.go(place).find("main h1")
+        operator.sees(CHINESE[name])
+        operator.picture(f"{name}-zh")
+        assert violations(operator.browser) == []
+    assert operator.complaints() == []
+
+
+def test_the_largest_fleet_is_drawn_whole(chromium: Any, tmp_path: Path) -> None:
+    with Stage(tmp_path, fleet_of(12_500)) as stage:
+        stage.beat_all()
+        stage.put(*[picture(1000 + 3 * number) for number in range(100)])
+        person = Person(chromium, stage.urls[0])
+        person.size(1280, 900)
+        person.log_in(OPERATOR).sees("healthy 12399")
+        for theme in ("light", "dark"):
+            dress(person, theme)
+            person.picture(f"fleet-12500-{theme}")
+            assert violations(chromium) == []
+        person.size(390, 844)
+        person.picture("fleet-12500-phone")
+        person.size(1280, 900)
+        assert person.complaints() == []

@@ -84,7 +84,7 @@ function Slots({ slots }) {
 }
 
 /** `0-7, 9` from numbers in order. */
-function runs(numbers) {
+export function runs(numbers) {
   const said = [];
   for (let at = 0; at < numbers.length; ) {
     let end = at;

@@ -3,6 +3,7 @@ import { html } from "./vendor/preact-htm.js";
 import { t } from "./i18n.js";
 import { ask, state, useTopics } from "./store.js";
 import { Decide, Line, sorted } from "./incidents.js";
+import { runs } from "./jobs.js";
 import { ago, Chip, clock, figure, LETTERS, link, span, subjectText, Table, text, useAnswer, Wait } from "./ui.js";
 
 export function NodePage({ name }) {
@@ -28,7 +29,7 @@ export function NodePage({ name }) {
       ${resting ? html`<${Decide} id="maintenance-off" title=${t("End maintenance")} path="/v1/maintenance" body=${{ node: name, on: false }} what=${t("Actions on {name} are possible again.", { name })} />`
         : html`<${Decide} id="maintenance" title=${t("Maintenance")} path="/v1/maintenance" hours=${true} body=${{ node: name, on: true }} what=${t("Holds back all actions on {name} for a while.", { name })} />`}
       ${quarantined ? html`<${Decide} id="release" title=${t("Release")} path="/v1/release" body=${{ node: name }} what=${t("Ends the quarantine of {name}: it may be given work again.", { name })} />` : null}</div>` : null}
-    <section aria-labelledby="node-jobs"><h2 id="node-jobs">${t("Jobs")}</h2>${jobs.length ? html`<ul>${jobs.map(([job, ranks]) => html`<li key=${job}><a href=${link("job", job)}>${job}</a> · ${t("ranks")} ${ranks.join(", ")}</li>`)}</ul>` : html`<p class="soft">${t("no job holds a slot here")}</p>`}</section>
+    <section aria-labelledby="node-jobs"><h2 id="node-jobs">${t("Jobs")}</h2>${jobs.length ? html`<ul>${jobs.map(([job, ranks]) => html`<li key=${job}><a href=${link("job", job)}>${job}</a> · ${t("ranks")} ${runs(ranks)}</li>`)}</ul>` : html`<p class="soft">${t("no job holds a slot here")}</p>`}</section>
     <section aria-labelledby="node-incidents"><h2 id="node-incidents">${t("Incidents")}</h2>${about.length ? html`<ul class="lines">${about.slice(0, 20).map((picture) => html`<${Line} key=${picture.incident} picture=${picture} />`)}</ul>` : html`<p class="soft">${t("nothing")}</p>`}</section>
     <section aria-labelledby="events"><h2 id="events">${t("Last events")}</h2><${Table} caption=${t("Last events")} heads=${[t("when"), t("what"), t("where"), t("value"), t("text")]}
       rows=${told.events.map((event) => [clock(event.wall), text(event.kind), part(event.subject), text(event.value), text(event.text) || detail(event.data)])} /></section>
@@ -97,7 +98,7 @@ export function WatchersPage() {
       ? html`<${Decide} id="resume" class="main" title=${t("Resume actions")} path="/v1/pause" body=${{ on: false }} what=${t("Actions are possible again, everywhere.")} />`
       : html`<${Decide} id="pause" title=${t("Pause all actions")} path="/v1/pause" body=${{ on: true }} what=${t("Nothing is done to any job or node before somebody resumes. Judging goes on.")} />`}
       <${Decide} id="reset-brake" title=${t("Let go of the brake")} path="/v1/reset_brake" body=${{}} what=${t("Ends the hold that a mass failure caused.")} /></div>` : null}
-    <section aria-labelledby="witnesses"><h2 id="witnesses">${t("Witnesses")}</h2><${Table} caption=${t("Witnesses")} heads=${[t("witness"), t("there?"), t("role"), t("page")]} rows=${rows} /></section>
+    <section aria-labelledby="witnesses"><h2 id="witnesses">${t("Witnesses")}</h2><${Table} caption=${t("Witnesses")} heads=${[t("witness"), t("there?"), t("role"), t("web page")]} rows=${rows} /></section>
     <section aria-labelledby="warnings"><h2 id="warnings">${t("Warnings")}</h2>${(status.warnings || []).length ? html`<ul>${status.warnings.map((line, place) => html`<li key=${place}>${text(line)}</li>`)}</ul>` : html`<p class="good">${t("none")}</p>`}</section>
     <section aria-labelledby="signals"><h2 id="signals">${t("Signals taken in")}</h2><${Table} caption=${t("Signals taken in")} heads=${[t("kind"), t("number")]} rows=${Object.entries(status.signals || {}).sort((one, other) => other[1] - one[1]).map(([kind, count]) => [kind, text(count)])} /></section>`;
 }

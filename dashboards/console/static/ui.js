@@ -35,6 +35,7 @@ export function ago(wall) {
 export function span(seconds) {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return t("unknown");
   const whole = Math.max(0, seconds);
+  if (whole > 0 && whole < 0.1) return `${Math.max(1, Math.round(whole * 1000))} ms`;
   if (whole < 10) return `${whole.toFixed(1)} s`;
   if (whole < 120) return `${Math.round(whole)} s`;
   if (whole < 7200) return `${Math.round(whole / 60)} min`;
