@@ -128,8 +128,10 @@ function options(box, mine, title, colour) {
   const axis = { stroke: ink("--soft"), grid: { stroke: ink("--line"), width: 1 }, ticks: { stroke: ink("--line"), width: 1 } };
   return {
     width: box.clientWidth || 600, height: 200, legend: { show: false }, cursor: { y: false },
-    scales: { x: { time: true } },
-    axes: [{ ...axis, space: 90, values: (_, times) => times.map((time) => clock(time).slice(6)) }, { ...axis, label: title, size: 64, labelSize: 20 }],
+    // A start or snapshot after the last step is what people look for: the picture reaches it.
+    scales: { x: { time: true, range: (_, low, high) => [low, Math.max(high, ...mine.marks.map((mark) => mark.wall))] } },
+    padding: [null, 34, null, null],
+    axes: [{ ...axis, space: 75, values: (_, times) => times.map((time) => clock(time).slice(6)) }, { ...axis, label: title, size: 64, labelSize: 20 }],
     series: [{}, { label: title, stroke: ink(colour), width: 1.6, points: { show: false }, spanGaps: false }],
     hooks: { draw: [(plot) => lines(plot, mine.marks, ink)] },
   };
