@@ -188,6 +188,13 @@ def test_names_with_markup_are_text(operator: Person, stage: Stage) -> None:
     assert operator.complaints() == []
 
 
+def test_every_state_of_a_node_that_is_not_well_is_listed(operator: Person, stage: Stage) -> None:
+    stage.put(picture(9, fault="node.unstable", response="page", subject={"node": "n00009"}))
+    operator.sees("unstable 1")
+    operator.find("#unwell")
+    assert operator.find("tr:has(a[href='#/node/n00009']) .s-unstable").text == "unstable"
+
+
 def test_an_incident_appears_and_changes_while_the_page_is_open(operator: Person, stage: Stage) -> None:
     operator.go("#/incidents").sees("5 found")
     stage.put(picture(9))

@@ -6,7 +6,7 @@ import { FleetMap } from "./map.js";
 import { Line, sorted } from "./incidents.js";
 import { Chip, LETTERS, link, NodeLink, Table, text, Wait } from "./ui.js";
 
-const UNWELL = "lqfrmsiu";
+const UNWELL = Object.keys(LETTERS).filter((letter) => !"ph".includes(letter)).join("");
 const ROWS_MAX = 100;
 
 export function FleetPage() {

@@ -7,7 +7,7 @@ import { LETTERS } from "./ui.js";
 const ROWS_MAX = 16;
 const SIZES = [26, 22, 18, 15, 12, 10, 8, 7, 6, 5, 4, 3];
 /** Drawn last, so that the worst stands on top. */
-const ORDER = ["h", "p", "u", "i", "s", "m", "r", "f", "q", "l"];
+const ORDER = Object.keys(LETTERS).reverse();
 
 /** Places of racks and cells for a width; a height that all of it keeps to if it can. */
 export function layOut(fleet, width, height) {
