@@ -5,31 +5,16 @@
 import io
 import json
 import pickle
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from inspect_cases import Case, check
 
 from detectors.inspect.context import make_context
-from detectors.inspect.findings import Finding, strongest_first
 from detectors.inspect.kinds import judge_of
 from detectors.inspect.sources import Source
 from outrider.errors import InputError
-
-
-@dataclass(frozen=True)
-class Case:
-    """One dump and the answer. `culprits` empty: nothing above `watch` may be found."""
-
-    name: str
-    text: str
-    culprits: set[str] = field(default_factory=set)
-    responses: set[str] = field(default_factory=set)
-    faults: set[str] = field(default_factory=set)
-    subject: dict[str, Any] = field(default_factory=dict)
-    context: dict[str, Any] = field(default_factory=dict)
-
 
 RANKS = {str(rank): [f"n{rank // 8}", rank % 8] for rank in range(32)}
 JOB = {"job": "j1", "ranks": RANKS}
@@ -234,30 +219,9 @@ RAS_CASES = [
 ]
 
 
-def judged(tmp_path: Path, case: Any) -> list[Finding]:
-    file = tmp_path / "input.txt"
-    file.write_text(case.text, encoding="utf-8")
-    return strongest_first(judge_of("dump")([Source(file)], make_context(json.loads(json.dumps(case.context)))))
-
-
-def check(case: Any, found: list[Finding]) -> None:
-    told = [f"{one.response}:{one.fault}:{one.culprit}:{one.subject}: {one.explanation}" for one in found]
-    if not case.culprits:
-        assert all(one.height <= 1 for one in found), told
-        return
-    loud = [one for one in found if one.height > 1]
-    assert len(loud) == 1, told
-    one = loud[0]
-    assert one.culprit in case.culprits, told
-    assert one.response in case.responses, told
-    assert not case.faults or one.fault in case.faults, told
-    assert not case.subject or {key: one.subject.get(key) for key in case.subject} == case.subject, told
-    assert one.evidence and one.explanation
-
-
 @pytest.mark.parametrize("case", [*STACKS, *FLIGHTS, *RAS_CASES], ids=lambda case: case.name)
 def test_a_dump_is_read_as_an_operator_would(case: Case, tmp_path: Path) -> None:
-    check(case, judged(tmp_path, case))
+    check(case, "dump", tmp_path)
 
 
 def test_a_pickled_dump_says_the_same_as_json(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ _CUDA: Final[tuple[tuple[tuple[str, ...], str, str, str, str, str], ...]] = (
 )
 #: Exit codes that only follow: stopped by the launcher, or aborted by a watchdog.
 SECONDARY_EXITS: Final = frozenset({0, -15, -6, -2, 143, 134, 130})
+#: Segmentation fault, bus error, illegal instruction, floating point exception.
+_CRASHES: Final = frozenset({-11, -7, -4, -8, 139, 135, 132, 136})
 #: Kinds that are causes, and how much they say: 2 names the cause, 1 only that this rank ended by itself.
 _TIER: Final = {
     "cuda_oom": 2,
@@ -107,6 +109,11 @@ def exit_code(one: Told) -> int | None:
         if "exitcode" in one.data
         else next((code for word, code in words.items() if reason.startswith(word)), None)
     )
+
+
+def is_crash(one: Told) -> bool:
+    """A process that broke by itself: no launcher and no watchdog sends these signals."""
+    return exit_code(one) in _CRASHES
 
 
 def first_cause(causes: list[Told]) -> Told:
@@ -324,7 +331,7 @@ def _exit(one: Told, subject: dict[str, Any], evidence: Any, cascade: str) -> Fi
             repair="investigate",
             next_steps=("Look in the kernel log of that host for oom-kill.",),
         )
-    if code in (-11, -7, -4, -8, 139, 135):
+    if code in _CRASHES:
         return finding("job.app_error", subject, f"A rank crashed (exit {code})." + cascade, evidence=evidence)
     return finding(
         "job.app_error",

@@ -13,13 +13,14 @@ from typing import Final
 from detectors.inspect.context import Context
 from detectors.inspect.findings import Finding, finding
 from detectors.inspect.sources import Source
-from detectors.inspect.train_log.causes import first_cause, judge_cause, place, tier
+from detectors.inspect.train_log.causes import first_cause, is_crash, judge_cause, place, tier
 from detectors.inspect.train_log.hang import judge_hang
 from detectors.inspect.train_log.kernel import kernel_findings
 from detectors.inspect.train_log.network import KINDS as NETWORK_KINDS
 from detectors.inspect.train_log.network import complaints, judge_network, judge_recovered
 from detectors.inspect.train_log.numeric import judge_numbers
 from detectors.inspect.train_log.plan import is_before, judge_plan
+from detectors.inspect.train_log.roots import LATE_SECONDS, is_root
 from detectors.inspect.train_log.story import PLANS, Episode, Story, Told, read_story
 from outrider.catalogue import RESPONSES
 
@@ -27,8 +28,6 @@ from outrider.catalogue import RESPONSES
 _PARTS: Final = frozenset({"gpu", "node", "link", "nic", "switch"})
 #: A process that the kernel names.
 _PID: Final = re.compile(r"(?:Killed process |task \S{1,40}?:|pid=)(\d{1,9})")
-#: A cause on the node that others complain about may be printed so much later than their complaints.
-LATE_SECONDS: Final = 120.0
 _WAITS: Final = frozenset(
     {"watchdog_timeout", "watchdog_status", "watchdog_blocking_wait", "desync_timeout", "gloo_timeout", "barrier_timeout"}
 )
@@ -125,7 +124,8 @@ def _survived(episode: Episode, trouble: list[Told], story: Story, context: Cont
 def _judge_failure(episode: Episode, trouble: list[Told], causes: list[Told], story: Story, context: Context) -> Finding | None:
     waits = [one for one in trouble if one.what in _WAITS]
     sure = [one for one in causes if tier(one) == 2]
-    roots = [one for one in sure if not waits or is_before(one, waits[0])]
+    told = [one for one in causes if tier(one) == 2 or is_crash(one)]
+    roots = [one for one in told if is_root(one, waits, episode, story, context)]
     network = [one for one in trouble if one.what in _HARD_NETWORK]
     if roots:
         cause = first_cause(roots)

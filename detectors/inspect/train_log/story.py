@@ -15,7 +15,7 @@ from detectors.inspect.sources import Source
 from detectors.inspect.train_log.numbers import Numbers
 from outrider.parsers.kernel_log import lines_that_matter
 from outrider.parsers.kernel_log_prefix import split_record
-from outrider.parsers.prefixes import YEAR_UNKNOWN, origin, with_year
+from outrider.parsers.prefixes import YEAR_UNKNOWN, origin, stamp, with_year
 from outrider.parsers.train_log import Scanner
 from outrider.parsers.train_log_rule import Record
 
@@ -149,10 +149,13 @@ class Story:
 def read_story(sources: Sequence[Source]) -> Story:
     """Reads all sources: each in its own order, several merged by their stamps."""
     story = Story(sources=sources)
+    years = [_year_in(source) for source in sources]
+    known = next((year for year in years if year != YEAR_UNKNOWN), YEAR_UNKNOWN)
+    years = [known if year == YEAR_UNKNOWN else year for year in years]
     if len(sources) == 1:
-        told: Iterable[Told] = _read(sources[0], story)
+        told: Iterable[Told] = _read(sources[0], years[0], story)
     else:
-        told = _merged([list(_thinned(_read(source, story), story)) for source in sources])
+        told = _merged([list(_thinned(_read(source, year, story), story)) for source, year in zip(sources, years, strict=True)])
     builder = _Builder(story)
     for one in told:
         builder.take(one)
@@ -212,8 +215,17 @@ def _merged(streams: list[Any]) -> Iterator[Told]:
     yield from flat
 
 
-def _read(source: Source, story: Story) -> Iterator[Told]:
-    year, last, number = YEAR_UNKNOWN, None, 0
+def _year_in(source: Source) -> int:
+    """The year of the first stamp in a file's head that has one: stamps without a year (glog's, syslog's) are of the same."""
+    for line in source.head.decode("utf-8", "replace").splitlines():
+        found = stamp(line)
+        if found is not None and not found.yearless:
+            return _year(found.seconds)
+    return YEAR_UNKNOWN
+
+
+def _read(source: Source, year: int, story: Story) -> Iterator[Told]:
+    last, number = None, 0
     scanner = Scanner()
     hint = rank_of_file(source.name) if source.file else None
     for block in source.blocks():
