@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from alerts.audit import delivery_entry
 from alerts.breaker import Breaker
 from alerts.delivery import Attempt
 from alerts.gone import GoneTargets
@@ -261,20 +262,12 @@ class Deliverer:
                 await self.ledger.mark_failed(row.id, attempt.reason, wait)
             case _:
                 await self.ledger.mark_dead(row.id, attempt.reason, {"reason_code": attempt.reason_code, **attempt.detail})
-        await self.ledger.put_audit([audit_entry(row, attempt)])
+        await self.ledger.put_audit([delivery_entry(row, attempt)])
 
     def _backoff(self, attempts: int) -> float:
         """Doubling wait with full jitter on its upper half, so that targets that came back are not stormed."""
         wait = min(self.settings.backoff_seconds * 2.0 ** min(attempts, 30), self.settings.backoff_seconds_max)
         return wait * self.chance.uniform(0.5, 1.0)
-
-
-def audit_entry(row: OutboxRow, attempt: Attempt) -> dict[str, Any]:
-    """One line of the audit trail about one attempt."""
-    return {
-        "who": "deliverer", "what": "delivery", "incident": row.incident, "decision_id": row.decision_id, "webhook_id": row.id,
-        "type": row.type, "target": row.target, "outcome": attempt.outcome, "status": attempt.status, "why": attempt.reason,
-    }  # fmt: skip
 
 
 async def serve(config: Config) -> None:

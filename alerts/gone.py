@@ -8,8 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from alerts.audit import entry
 from alerts.breaker import Breaker
 from detectors.witness.ledger import Control, Ledger
+from detectors.witness.translate import iso
 
 KIND: Final = "target_gone"
 #: How soon a deliverer hears that a person has enabled a target again; a look is one query.
@@ -34,7 +36,7 @@ class GoneTargets:
 
     async def note(self, target: str, said: str) -> None:
         """The target has just said so."""
-        body = {"who": "deliverer", "reason": said, "wall": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        body = {"who": "deliverer", "reason": said, "wall": iso(time.time())}
         await self._ledger.put_control(Control(kind=KIND, key=target, body=body))
 
 
@@ -52,5 +54,5 @@ async def enable(ledger: Ledger, target: str, reason: str) -> bool:
     if target not in {one["target"] for one in await gone_targets(ledger)}:
         return False
     await ledger.put_control(Control(kind=KIND, key=target, body={}, seconds_left=0))
-    await ledger.put_audit([{"who": getpass.getuser(), "what": "enable", "target": target, "why": reason}])
+    await ledger.put_audit([entry(getpass.getuser(), "enable", reason, target=target)])
     return True

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from alerts.audit import entry
 from alerts.delivery import Attempt
 from alerts.gone import gone_targets
 from alerts.senders import Sender, make_senders
@@ -57,7 +58,7 @@ async def requeue(ledger: Ledger, row_id: str | None, reason: str) -> list[str]:
     sent = [name for name in names if await ledger.requeue(name)]
     if sent:
         who = getpass.getuser()
-        await ledger.put_audit([{"who": who, "what": "requeue", "webhook_id": name, "why": reason} for name in sent])
+        await ledger.put_audit([entry(who, "requeue", reason, webhook_id=name) for name in sent])
     return sent
 
 

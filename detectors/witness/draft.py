@@ -37,6 +37,8 @@ class Draft:
         self.verdicts: list[VerdictWrite] = []
         self.incidents: list[IncidentWrite] = []
         self.claims: list[tuple[str, str]] = []
+        #: Spare -> incident that holds it. A recovery that is amended keeps the spares of the incident before it.
+        self._owners = dict(state.claims)
         self.releases: list[str] = []
         self.outbox: list[OutboxRow] = []
         self.orders: list[OrderTo] = []
@@ -62,8 +64,7 @@ class Draft:
         """What a person said, for the auditor; a release also ends the node's claim and its `stop` order."""
         self.audit.append(translate.word_entry(event, self._wall))
         if event.kind == "release":
-            self.releases.append(event.target)
-            self.cleared.append(event.target)
+            self._release(event.target)
         before = self.pictures.get(event.target)
         if before is not None:
             self._write(translate.word_write(event, self.now, self._wall, before))
@@ -158,11 +159,16 @@ class Draft:
         if action.dry_run:
             return
         for item in action.target.get("replace") or []:
-            if item.get("to"):
+            if item.get("to") and str(item["to"]) not in self._owners:
+                self._owners[str(item["to"])] = action.incident
                 self.claims.append((str(item["to"]), action.incident))
         if action.action == "release" and action.target.get("node"):
-            self.releases.append(str(action.target["node"]))
-            self.cleared.append(str(action.target["node"]))
+            self._release(str(action.target["node"]))
+
+    def _release(self, node: str) -> None:
+        self.releases.append(node)
+        self.cleared.append(node)
+        self._owners.pop(node, None)
 
     def _write(self, write: IncidentWrite) -> None:
         self.incidents.append(write)

@@ -128,6 +128,7 @@ class Leader:
                     self.conflicts += 1
                     log.warning("commit_refused", reason_code=error.reason_code, reason=str(error))
                     self._step_down()
+                    await asyncio.sleep(LOOK_SECONDS)  # what is refused again and again must not make us spin
                 except LedgerError as error:
                     log.warning("ledger_unreachable", error=str(error))
                     self._step_down()

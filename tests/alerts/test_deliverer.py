@@ -306,5 +306,6 @@ async def test_every_attempt_stands_in_the_audit(leader, deliver, serve, secret_
         return len(await leader.ledger.audit(incident="i1")) == 2
 
     await until(audited)
-    outcomes = [entry["outcome"] for entry in await leader.ledger.audit(incident="i1")]
-    assert outcomes == ["accepted", "retry"]
+    entries = await leader.ledger.audit(incident="i1")
+    assert [entry["outcome"] for entry in entries] == ["accepted", "retry"]
+    assert all(entry["wall"].startswith("20") and entry["who"] == "deliverer" and entry["why"] for entry in entries)

@@ -181,6 +181,22 @@ async def test_people_are_heard_once_and_standing_orders_end(office: Office) -> 
     assert found["acknowledged"] == "anna"
 
 
+async def test_a_second_fault_amends_the_recovery_and_the_spare_stays_with_the_first(office: Office) -> None:
+    """Its restart names all slots replaced so far: also those whose spare the incident before it holds."""
+    await office.turn(change(), QUARANTINE, RESTART)
+    both = [{"slot": 1, "from": "n2", "to": "n3"}, {"slot": 0, "from": "n1", "to": "n4"}]
+    await office.turn(change(incident="i2"), action("restart", "r2", fence=2, incident="i2", job="j1", replace=both))
+    assert (await office.ledger.leader_state()).claims == {"n3": "i1", "n4": "i2"}
+    assert "r2" in {row.id for row in await office.ledger.list_rows(incident="i2")}
+
+
+async def test_two_faults_decided_in_one_turn_are_written_together(office: Office) -> None:
+    both = [{"slot": 1, "from": "n2", "to": "n3"}, {"slot": 0, "from": "n1", "to": "n4"}]
+    second = action("restart", "r2", fence=2, incident="i2", job="j1", replace=both)
+    await office.turn(change(), RESTART, change(incident="i2"), second)
+    assert (await office.ledger.leader_state()).claims == {"n3": "i1", "n4": "i2"}
+
+
 async def test_a_released_node_hears_no_more_stop_and_its_claim_ends(office: Office) -> None:
     await office.turn(change(), QUARANTINE, RESTART)
     await office.ledger.put_control(Control(kind="release", key="n2", body={}, seconds_left=60.0))
