@@ -21,6 +21,7 @@ DEPTHS: dict[str, int] = {
     "gpu.other": 5,
     "gpu.missing": 6,
     "storage.hang": 7,
+    "node.memory": 6,
     "node.lost": 6,
     "node.hung": 6,
     "nic.down": 7,

@@ -179,7 +179,7 @@ class Rulebook:
         killed = self.host.oom.get(node)
         if killed is not None and now - killed[0] <= OOM_SECONDS:
             return "job.oom", Evidence(t=killed[0], kind="kernel", subject={"node": node}, effect="confirm", text=killed[1])
-        if self.links.exit(state, rank, node, text, now):
+        if self.host.exit(state.name, rank, node, text, now) or self.links.exit(state, rank, node, text, now):
             return True
         return self.health.exit(state.name, rank, node, index, text, now)
 

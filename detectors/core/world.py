@@ -64,6 +64,7 @@ class JobState:
         self.rank_began = [NEVER] * self.size
         self.progress: dict[int, Any] = {}
         self.rank_phase: dict[int, str] = {}
+        self.rank_phase_t: dict[int, float] = {}
         #: rank -> (exit code, when).
         self.exits: dict[int, tuple[int, float]] = {}
 
@@ -241,7 +242,7 @@ class World:
             if rank >= 0:
                 state.rank_began[rank] = max(state.rank_began[rank], min(signal.t, now))
         if state.rank_phase.get(rank) != phase:
-            state.rank_phase[rank] = phase
+            state.rank_phase[rank], state.rank_phase_t[rank] = phase, now
             state.moved_t = now
         if phase != state.phase and (rank <= 0 or phase not in ("train", "end")):
             state.phase, state.phase_t = phase, now

@@ -30,6 +30,22 @@ def test_no_fault_makes_the_judge_touch_an_innocent_node_or_restart_a_job_that_c
     assert outcome.false_pages == []
 
 
+#: Faults after which ranks end: whoever ends first must not be taken for the cause.
+ENDS_RANKS = ("nic.down", "gpu.ecc_contained", "gpu.ecc_uncontained", "gpu.fallen_off_bus", "gpu.nvlink", "node.memory", "job.oom")
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fault", ENDS_RANKS)
+def test_the_ranks_that_end_after_a_fault_are_no_fault_of_their_own(fault: str, seed: int) -> None:
+    play = episode(seed=100 + seed)
+    play.happen(T0, faults.SCRIPTS[fault], play, VICTIM, T0)
+    record = play.run()
+    outcome = check.outrider(record)
+    assert [(right, placed) for _, right, placed in outcome.named] == [(True, True)], outcome.named
+    assert outcome.extra_incidents == 0
+    assert sum(one.action == "restart" and one.refused is None for one in record.actions) == 1
+
+
 def test_silent_corruption_is_missed_and_counted_so() -> None:
     play = episode()
     play.happen(T0, faults.SCRIPTS["gpu.sdc"], play, VICTIM, T0)

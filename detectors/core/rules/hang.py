@@ -25,6 +25,10 @@ NODE_FIRST_SECONDS = 45.0
 SETTLE_SECONDS = 3.0
 #: A rank that said nothing is named only if so many others said something: a record that is missing is no rank that is.
 ENOUGH = 0.5
+#: At most this part of a job's ranks starves while the others wait for it; where more load, the job is loading.
+STARVED_PART = 0.25
+#: Ranks finish a step, and tell of what they do next, within this time of each other.
+SAME_STEP_SECONDS = 1.0
 #: Records of collectives older than this tell of another hang.
 RECORD_SECONDS = 900.0
 
@@ -132,7 +136,9 @@ class HangRule:
         if phase in ("idle", "end"):
             return None, float("inf")
         usual = state.steps.value
-        if phase == "train" and usual is not None and len(state.steps) >= PACE_STEPS and state.steps_seen >= 1:
+        # A few ranks in their loaders while the others train: those wait at the pace of training, whatever a load may take.
+        paced = phase == "train" or (phase == "data" and not self._loads(state))
+        if paced and usual is not None and len(state.steps) >= PACE_STEPS and state.steps_seen >= 1:
             return min(max(self.policy.hang_steps * usual, self.policy.hang_seconds_min), hard), hard
         return None, hard
 
@@ -169,7 +175,7 @@ class HangRule:
         return bool(ages) and min(ages) < max(NODE_FIRST_SECONDS, self.policy.hung_after_seconds + 10.0)
 
     def _accuse(self, state: JobState, phase: str, text: str, past_limit: bool, now: float) -> None:
-        head = self._head(state, now)
+        head, starved = self._head(state, now), self._starved(state)
         pieces = [_evidence(now, "step", {"job": state.name}, f"no progress since step {state.step}")]
         pieces += self._timeouts.get(state.name, [])
         subject: dict[str, Any] = {"job": state.name}
@@ -182,9 +188,10 @@ class HangRule:
                 fault = "job.desync"
             subject, culprit = self._place(state, head, subject)
         else:
-            stalled = self._in_data(state)
             odd = self._odd_one(state.node_ranks, now) or self._odd.get(state.name)
-            if odd is not None and odd[0].get("job") == state.name:
+            if starved:
+                subject, code = self._where(state, starved, subject), "in_data"
+            elif odd is not None and odd[0].get("job") == state.name:
                 self._odd[state.name] = odd
                 subject, culprit, code = odd[0], "gpu", "odd_one"
                 pieces.append(_evidence(now, "gpu_state", subject, odd[1]))
@@ -194,11 +201,16 @@ class HangRule:
                 text += f"; rank {late} alone has not finished step {state.step}"
             elif phase == "checkpoint":
                 culprit, code = "storage", "in_save"
-            elif phase == "data" or stalled is not None:
+            elif phase == "data" and self._loads(state):
                 fault, culprit, code = "job.dataloader_stall", "data", "in_data"
-                subject = subject if stalled is None else self._seat(state, stalled)
+        if starved and (head is None or set(head.ranks) <= set(starved)):
+            fault, culprit = "job.dataloader_stall", "data"
+            names = ", ".join(map(str, starved[:4])) + (" .." if len(starved) > 4 else "")
+            pieces.append(_evidence(now, "phase", {"job": state.name}, f"in the data loader: rank {names}, and no other"))
+            text += f"; rank {names} waits for data, the others wait for it"
         # While records still come in, half of them name the wrong rank: a restart waits these few seconds for the right one.
-        second = len({piece.layer for piece in pieces}) > 1 and not self._unsettled(state, now)
+        # Who waits for data has its phase's own limit.
+        second = fault != "job.dataloader_stall" and len({piece.layer for piece in pieces}) > 1 and not self._unsettled(state, now)
         before = self._faults.get(state.name)
         if before is not None and before != fault:
             self.docket.clear_subject(before, {"job": state.name}, now, f"it is {fault}", str(state.attempt))
@@ -211,12 +223,16 @@ class HangRule:
 
     def _place(self, state: JobState, head: Head, subject: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Where the ranks that all wait for sit: one rank, one node, or nothing that could be named."""
+        found = self._where(state, list(head.ranks), subject)
         if len(head.ranks) == 1:
-            return self._seat(state, head.ranks[0]), "app" if head.desync else "node"
-        nodes = {state.slots[rank][0] for rank in head.ranks if rank < state.size}
-        if len(nodes) == 1:
-            return subject | {"node": nodes.pop(), "rank": head.ranks[0]}, "node"
-        return subject | {"rank": head.ranks[0]}, None
+            return found, "app" if head.desync else "node"
+        return found, "node" if "node" in found else None
+
+    def _where(self, state: JobState, ranks: list[int], subject: dict[str, Any]) -> dict[str, Any]:
+        if len(ranks) == 1:
+            return self._seat(state, ranks[0])
+        nodes = {state.slots[rank][0] for rank in ranks if rank < state.size}
+        return subject | ({"node": nodes.pop()} if len(nodes) == 1 else {}) | {"rank": ranks[0]}
 
     def _seat(self, state: JobState, rank: int) -> dict[str, Any]:
         node, gpu = state.slots[rank]
@@ -248,10 +264,22 @@ class HangRule:
             return True
         return False
 
-    def _in_data(self, state: JobState) -> int | None:
-        """The one rank that is still in its data loader while the others have gone on."""
-        inside = [rank for rank, phase in state.rank_phase.items() if phase == "data" and rank >= 0]
-        return inside[0] if len(inside) == 1 else None
+    @staticmethod
+    def _inside(state: JobState) -> list[int]:
+        """Ranks that have told of waiting for data since the job's last step."""
+        since = state.step_t - SAME_STEP_SECONDS
+        return sorted(
+            rank for rank, phase in state.rank_phase.items() if phase == "data" and rank >= 0 and state.rank_phase_t[rank] >= since
+        )
+
+    def _loads(self, state: JobState) -> bool:
+        """Whether the job as a whole waits for data: it said so as one, or a good part of its ranks did."""
+        return not state.rank_phase or len(self._inside(state)) > STARVED_PART * state.size
+
+    def _starved(self, state: JobState) -> list[int]:
+        """Ranks that are still in their data loaders while most have gone on; empty if a good part of the job loads."""
+        inside = self._inside(state)
+        return inside if len(inside) <= STARVED_PART * state.size else []
 
     def _release(self, state: JobState, now: float, reason: str) -> None:
         self.accused.pop(state.name)

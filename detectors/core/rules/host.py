@@ -52,6 +52,8 @@ class HostRule:
         self.world, self.docket, self.locate = world, docket, locate
         #: node -> when its kernel killed for want of memory.
         self.oom: dict[str, tuple[float, str]] = {}
+        #: node -> when its memory gave an error that nothing could correct.
+        self.memory: dict[str, float] = {}
         #: (server or mount) -> nodes whose operations hang there; and nodes that were served lately.
         self._hanging: dict[str, dict[str, float]] = {}
         self._served: dict[str, dict[str, float]] = {}
@@ -75,6 +77,8 @@ class HostRule:
             case "oom":
                 self.oom[str(node)] = (now, text)
             case "memory_uncorrected" | "machine_check":
+                if event == "memory_uncorrected":
+                    self.memory[str(node)] = now
                 busy = bool(self.world.jobs_on(str(node)))
                 response = ("page" if event == "machine_check" else None) if busy else "drain"
                 self._accuse("node.memory", {"node": node}, now, piece, f"{node}: {text}", event, response=response)
@@ -89,6 +93,16 @@ class HostRule:
             case _:
                 pass
         return None
+
+    def exit(self, job: str, rank: int, node: str, text: str, now: float) -> bool:
+        """A rank ended on a node whose memory has just failed: True, and its job is lost, so the node goes out now."""
+        if now - self.memory.get(node, float("-inf")) > OOM_SECONDS:
+            return False
+        subject = {"job": job, "rank": rank}
+        piece = Evidence(t=now, kind="process_exit", subject=subject, effect="confirm", text=text, layer="application")
+        reason = f"{node}: its memory gave an error that could not be corrected, and {text}"
+        self._accuse("node.memory", {"node": node}, now, piece, reason, "memory_and_exit", response="restart")
+        return True
 
     def reclaim(self, signal: Signal, now: float) -> None:
         """The provider will take the node."""
