@@ -34,8 +34,8 @@ def parse_pressure(text: str) -> dict[str, float]:
     for line in text.splitlines():
         kind, _, rest = line.partition(" ")
         total = rest.rpartition("total=")[2]
-        if kind in ("some", "full") and total.isdecimal():
-            found[kind] = int(total) / 1e6
+        if kind in ("some", "full") and _is_number(total):
+            found[kind] = float(total) / 1e6
     return found
 
 
@@ -45,8 +45,8 @@ def parse_memory(text: str) -> dict[str, float]:
     for line in text.splitlines():
         name, _, rest = line.partition(":")
         number = rest.split()[:1]
-        if name in _MEMORY and number and number[0].isdecimal():
-            found[_MEMORY[name]] = float(int(number[0]) * 1024)
+        if name in _MEMORY and number and _is_number(number[0]):
+            found[_MEMORY[name]] = float(number[0]) * 1024
     return found
 
 
@@ -54,13 +54,17 @@ def parse_field(text: str, name: str) -> int | None:
     """The number behind `name` in a file of `name number` lines (/proc/vmstat)."""
     for line in text.splitlines():
         key, _, value = line.partition(" ")
-        if key == name and value.isdecimal():
-            return int(value)
+        if key == name and _is_number(value):
+            return int(float(value))
     return None
 
 
 class _Timex(ctypes.Structure):
     _fields_: ClassVar = [("modes", ctypes.c_uint), ("longs", ctypes.c_long * 4), ("rest", ctypes.c_byte * 256)]
+
+
+#: Digits of a number that a kernel writes; more is junk.
+DIGITS_MAX = 24
 
 
 class Host(Collector):
@@ -138,4 +142,4 @@ class Host(Collector):
 
 
 def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdecimal()
+    return text.replace(".", "", 1).isdecimal() and len(text) < DIGITS_MAX

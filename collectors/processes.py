@@ -19,6 +19,7 @@ from collectors.agent.exits import exit_code, open_process
 from collectors.frame.changes import Changes
 from collectors.frame.files import list_folder, read_text
 from collectors.frame.types import Collector, News, Note, NotSupported, Outcome, Place, Readings, Sample
+from collectors.job_members import counted_apart, kubernetes_name, number_of, pod_uid, torchrun_name, world_of
 from collectors.slurm_jobs import slots_of
 from outrider.signals import Signal
 
@@ -36,9 +37,12 @@ _WANTED = frozenset(
         "OUTRIDER_JOB", "OUTRIDER_AGENT", "OUTRIDER_ATTEMPT", "OUTRIDER_SLOT", "RANK", "LOCAL_RANK", "WORLD_SIZE",
         "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID",
         "SLURM_NTASKS", "SLURM_RESTART_COUNT", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "JOB_COMPLETION_INDEX", "HOSTNAME",
-        "KUBERNETES_SERVICE_HOST",
+        "KUBERNETES_SERVICE_HOST", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PET_NNODES", "PET_NPROC_PER_NODE",
+        "JOBSET_NAME", "JOBSET_RESTART_ATTEMPT", "JOB_NAME",
     }
 )  # fmt: skip
+#: Readings of a process's environment, each `FIND_SECONDS` after the other, before it is held to be no rank.
+LOOKS_MAX = 3
 #: Ranks and zombies followed on one node.
 RANKS_MAX = 128
 
@@ -52,6 +56,8 @@ class Process:
     born: int
     command: str
     environment: dict[str, str] = field(default_factory=dict)
+    #: How often its environment has been read.
+    looks: int = 1
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,9 @@ class Found:
     attempt: int = 0
     gpu: int | None = None
     told_by: str = ""
+    #: Its starters count restarts each for itself: then the count says nothing of the job's attempt.
+    apart: bool = False
+    pod: str = ""
     oom_file: str = ""
     oom_kills: int = 0
 
@@ -87,30 +96,26 @@ def parse_environment(text: str) -> dict[str, str]:
 def name_rank(process: Process) -> Found | None:
     """The rank that a process says it is, or None. The surest name first."""
     env = process.environment
-
-    def number(name: str) -> int | None:
-        text = env.get(name, "")
-        return int(text) if text.isdecimal() else None
-
-    local = number("LOCAL_RANK") if "LOCAL_RANK" in env else number("SLURM_LOCALID")
-    rank, told_by, attempt = number("RANK"), "torchrun", number("TORCHELASTIC_RESTART_COUNT")
+    local = number_of(env, "LOCAL_RANK") if "LOCAL_RANK" in env else number_of(env, "SLURM_LOCALID")
+    rank, told_by, attempt = number_of(env, "RANK"), "torchrun", number_of(env, "TORCHELASTIC_RESTART_COUNT")
     job = env.get("OUTRIDER_JOB", "")
     if job:
-        told_by, attempt = "outrider", number("OUTRIDER_ATTEMPT")
+        told_by, attempt = "outrider", number_of(env, "OUTRIDER_ATTEMPT")
     elif env.get("SLURM_JOB_ID"):
         job = f"slurm-{env['SLURM_JOB_ID']}"
-        attempt = number("SLURM_RESTART_COUNT") if attempt is None else attempt
+        attempt = number_of(env, "SLURM_RESTART_COUNT") if attempt is None else attempt
         if rank is None:
-            rank, told_by = number("SLURM_PROCID"), "slurm"
+            rank, told_by = number_of(env, "SLURM_PROCID"), "slurm"
     elif env.get("KUBERNETES_SERVICE_HOST") and "JOB_COMPLETION_INDEX" in env:
-        job = env.get("HOSTNAME", "").rpartition("-")[0].rpartition("-")[0]
+        job = kubernetes_name(env)
+        attempt = number_of(env, "JOBSET_RESTART_ATTEMPT") if attempt is None else attempt
         if rank is None:
-            rank, told_by = number("JOB_COMPLETION_INDEX"), "kubernetes"
-    elif env.get("TORCHELASTIC_RUN_ID"):
-        job = env["TORCHELASTIC_RUN_ID"]
+            rank, told_by = number_of(env, "JOB_COMPLETION_INDEX"), "kubernetes"
+    else:
+        job = torchrun_name(env)
     if rank is None or not job:
         return None
-    return Found(job, rank, process.pid, process.born, attempt or 0, local, told_by)
+    return Found(job, rank, process.pid, process.born, attempt or 0, local, told_by, told_by == "torchrun" and counted_apart(env))
 
 
 def belongs_here(process: Process, node: str) -> bool:
@@ -122,20 +127,16 @@ def belongs_here(process: Process, node: str) -> bool:
 def choose_ranks(processes: Iterable[Process]) -> list[Found]:
     """One process a rank: the topmost with that name that is no starter. Data loaders inherit the name; they are below."""
     by_pid = {process.pid: process for process in processes}
-    named = {pid: found for pid, process in by_pid.items() if (found := name_rank(process))}
+    named = {pid: found for pid, process in by_pid.items() if (found := name_rank(process)) and process.command not in _STARTERS}
+    by_torchrun = {one.job for one in named.values() if one.told_by == "torchrun"}
+    # torchrun itself carries Slurm's or the pod's name, its workers one of their own: theirs is the surer one.
+    named = {pid: one for pid, one in named.items() if one.told_by not in ("slurm", "kubernetes") or one.job not in by_torchrun}
     chosen = []
     for pid, found in named.items():
-        if by_pid[pid].command in _STARTERS:
-            continue
-        # torchrun itself carries Slurm's name, its workers one of their own: theirs is the surer one.
-        if found.told_by == "slurm" and any(one.told_by == "torchrun" and one.job == found.job for one in named.values()):
-            continue
         above, same = by_pid[pid].parent, False
         while above in by_pid and not same:
             other = named.get(above)
-            same = (
-                other is not None and (other.job, other.rank) == (found.job, found.rank) and by_pid[above].command not in _STARTERS
-            )
+            same = other is not None and (other.job, other.rank) == (found.job, found.rank)
             above = by_pid[above].parent
         if not same:
             chosen.append(found)
@@ -201,36 +202,59 @@ class Processes(Collector):
                 continue
             command, state, parent, born = stat
             before = self._known.get(int(name))
-            # A process that has just been forked still has its starter's environment: it is read until it names a rank.
-            if before is not None and before.born == born and (before.command == command or before.environment):
+            if state in "ZX":  # its end has been told; a parent that does not reap it must not make it a rank again
+                known[int(name)] = Process(int(name), parent, born, command, {}, LOOKS_MAX)
+                continue
+            same = before is not None and before.born == born
+            # A process that has just been forked still has its starter's environment, and often its name: one that names no rank
+            # is looked at again, but not for ever.
+            if before is not None and same and (before.looks >= LOOKS_MAX or name_rank(before)):
                 known[before.pid] = before if before.parent == parent else replace(before, parent=parent)
                 continue
             self.note("environment of a process", process=int(name))
-            environment = parse_environment(read_text(self._proc / name / "environ") or "") if state not in "ZX" else {}
-            known[int(name)] = Process(int(name), parent, born, command, environment)
+            environment = parse_environment(read_text(self._proc / name / "environ") or "")
+            looks = before.looks + 1 if before is not None and same else 1
+            known[int(name)] = Process(int(name), parent, born, command, environment, looks)
         self._known = known
         for found in choose_ranks(process for process in known.values() if belongs_here(process, self.place.node)):
             if found.pid not in self._ranks:
                 self._watch(found)
 
     def _jobs(self, now: float) -> list[Signal]:
-        """Jobs that Slurm describes to their ranks; one that speaks for itself is told by its launcher. That they are synchronous
-        nobody has said, so their steps prove nothing about other nodes."""
+        """Jobs that their ranks' environment describes: whole (Slurm, or all ranks on this node), else those here, which the
+        witnesses put together. One that speaks for itself is told by its launcher. That they are synchronous nobody has said, so
+        their steps prove nothing about other nodes."""
         signals = []
         spoken = {rank.job for rank in self._news.ranks}
+        jobs: dict[str, list[Found]] = {}
         for found in self._ranks.values():
-            slots = slots_of(self._known[found.pid].environment) if found.pid in self._known else []
-            if slots and found.job not in spoken and self._changes.due(found.job, (found.attempt, slots), now):
-                data = {"attempt": found.attempt, "slots": slots, "synchronous": False, "told_by": found.told_by}
-                signals.append(self.signal(now, "job", found.attempt, job=found.job, data=data))
+            if found.job not in spoken and found.told_by != "outrider" and found.pid in self._known:
+                jobs.setdefault(found.job, []).append(found)
+        for job, ranks in sorted(jobs.items()):
+            environment = self._known[ranks[0].pid].environment
+            attempt, world = max(found.attempt for found in ranks), world_of(environment)
+            here = sorted({found.rank: found.gpu or 0 for found in ranks}.items())
+            slots = slots_of(environment)
+            if not slots and world == len(here) and [rank for rank, _ in here] == list(range(world)):
+                slots = [(self.place.node, gpu) for _, gpu in here]
+            data: dict[str, object] = {"attempt": attempt, "synchronous": False, "told_by": ranks[0].told_by}
+            if slots:
+                data["slots"] = slots
+            elif world and len(here) < world:
+                data |= {"world": world, "members": here}
+            else:
+                continue
+            if self._changes.due(job, (attempt, slots or here), now):
+                signals.append(self.signal(now, "job", attempt, job=job, data=data))
         return signals
 
     def _watch(self, found: Found) -> None:
         descriptor = open_process(found.pid, found.born)
         if descriptor is None:
             return
-        oom_file = self._oom_file(found.pid)
-        self._ranks[found.pid] = replace(found, oom_file=oom_file, oom_kills=_oom_kills(oom_file))
+        cgroup = read_text(self._proc / str(found.pid) / "cgroup") or ""
+        oom_file = self._oom_file(cgroup)
+        self._ranks[found.pid] = replace(found, pod=pod_uid(cgroup), oom_file=oom_file, oom_kills=_oom_kills(oom_file))
         self._watched[found.pid] = descriptor
         self._epoll.register(descriptor, select.EPOLLIN)
 
@@ -251,7 +275,11 @@ class Processes(Collector):
         return signals
 
     def _exit(self, found: Found, code: int | None, now: float) -> Signal:
-        data: dict[str, object] = {"attempt": found.attempt, "seen_by": "kernel", "told_by": found.told_by}
+        data: dict[str, object] = {"seen_by": "kernel", "told_by": found.told_by}
+        if not found.apart:
+            data["attempt"] = found.attempt
+        if found.pod:
+            data["pod"] = found.pod
         if code == -9 and _oom_kills(found.oom_file) > found.oom_kills:
             data["reason"] = "oom"
         return self.signal(now, "process_exit", code, job=found.job, rank=found.rank, gpu=found.gpu, process=found.pid, data=data)
@@ -279,8 +307,8 @@ class Processes(Collector):
                 signals.append(self.signal(now, "kernel", job=job, rank=rank, process=pid, data=data))
         return signals
 
-    def _oom_file(self, pid: int) -> str:
-        group = (read_text(self._proc / str(pid) / "cgroup") or "").partition("0::")[2].splitlines()
+    def _oom_file(self, cgroup: str) -> str:
+        group = cgroup.partition("0::")[2].splitlines()
         return f"{self.place.section.sysfs_root}/fs/cgroup{group[0]}/memory.events" if group else ""
 
 

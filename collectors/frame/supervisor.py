@@ -4,6 +4,7 @@ A child that is stuck is left alone until its call returns (or is killed, where 
 there is no second child of that group meanwhile: calls on a broken device do not pile up. Its series leave the metrics page.
 """
 
+import math
 import os
 import signal as signals
 import socket
@@ -209,7 +210,7 @@ class Supervisor:
             case Readings(signals=found, samples=samples):
                 state.supported, state.success, state.reason, state.good_at = True, True, "", read.now
                 if samples is not None:
-                    state.samples = [sample for sample in samples if sample.name in METRICS][:SAMPLES_MAX]
+                    state.samples = [one for one in samples if one.name in METRICS and math.isfinite(one.value)][:SAMPLES_MAX]
                 if found:
                     state.last_signals = found
                 for one in found:

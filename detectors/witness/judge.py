@@ -14,6 +14,7 @@ import structlog
 from detectors.core.types import CopyRequest, Decision, ProbeRequest, Vote
 from detectors.witness.journal import Journal
 from detectors.witness.ledger import Control, Ledger, LedgerError, OrderTo
+from detectors.witness.roll import Roll
 from detectors.witness.translate import copy_orders, probe_orders
 from outrider.clock import Clock
 from outrider.fleet import Fleet, Job
@@ -59,6 +60,7 @@ class Judge:
         self.errors = 0
         self.dropped = 0
         self.job_signals: dict[str, Signal] = {}
+        self._roll = Roll()
         self._new_jobs: dict[str, Signal] = {}
         self._votes: dict[tuple[str, str], Vote] = {}
         self._orders: list[OrderTo] = []
@@ -69,6 +71,11 @@ class Judge:
         """Takes one signal in."""
         now = self._clock.monotonic()
         self.signals[signal.kind if signal.kind in KINDS else "unknown"] += 1
+        if signal.kind == "job" and "members" in signal.data:
+            whole = self._roll.take(signal)
+            if whole is None:
+                return
+            signal = whole
         self._journal.signal(signal)
         try:
             decisions = self._engine.observe(signal, now)

@@ -1,0 +1,74 @@
+"""A job that no single node can describe becomes known when every rank has been told by some node."""
+
+from typing import Any
+
+import pytest
+
+from detectors.witness.roll import JOBS_MAX, Roll
+from outrider.signals import Signal
+
+
+def told(node: str, *members: tuple[int, int], world: int = 4, attempt: Any = 0, job: str = "run7") -> Signal:
+    data = {"attempt": attempt, "world": world, "members": members, "synchronous": False, "told_by": "torchrun"}
+    return Signal(t=1.0, kind="job", node=node, job=job, value=attempt, data=data, id="x")
+
+
+def test_slots_are_known_when_the_last_rank_is_told() -> None:
+    roll = Roll()
+    assert roll.take(told("n2", (2, 0), (3, 1))) is None
+    assert roll.waiting == 1
+    whole = roll.take(told("n1", (0, 0), (1, 1)))
+    assert whole is not None and roll.waiting == 0
+    assert whole.data == {
+        "attempt": 0, "synchronous": False, "told_by": "torchrun", "slots": [["n1", 0], ["n1", 1], ["n2", 0], ["n2", 1]],
+    }  # fmt: skip
+
+
+def test_the_attempt_grows_with_every_restart_although_the_agents_disagree() -> None:
+    roll = Roll()
+    roll.take(told("n1", (0, 0), world=2))
+    attempts = []
+    for node, rank, attempt in (("n2", 1, 0), ("n1", 0, 1), ("n2", 1, 0), ("n2", 1, 1), ("n1", 0, 2)):
+        whole = roll.take(told(node, (rank, 0), world=2, attempt=attempt))
+        assert whole is not None and whole.value == whole.data["attempt"]
+        attempts.append(whole.value)
+    assert attempts == [0, 1, 1, 2, 3]
+
+
+def test_ranks_that_moved_to_another_node_are_there_and_nowhere_else() -> None:
+    roll = Roll()
+    roll.take(told("n1", (0, 0), world=2))
+    roll.take(told("n2", (1, 0), world=2, attempt=3))
+    moved = roll.take(told("n3", (1, 0), world=2))
+    assert moved is not None and moved.data["slots"] == [["n1", 0], ["n3", 0]]
+    assert moved.value == 3  # an attempt never goes back
+
+
+def test_another_world_is_another_start() -> None:
+    roll = Roll()
+    roll.take(told("n1", (0, 0), world=2))
+    roll.take(told("n2", (1, 0), world=2))
+    assert roll.take(told("n1", (0, 0), world=3)) is None
+    assert roll.take(told("n2", (1, 0), (2, 1), world=3)) is not None
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"members": "all"}, {"members": [[0]]}, {"members": [[-1, 0]]}, {"members": [[9, 0]]}, {"members": []}, {"world": 0},
+        {"world": True}, {"world": 10**9}, {"world": None}, {"members": [[0, 0]] * 5000},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_makes_no_sense_is_nobodys_roll(strange: dict[str, Any]) -> None:
+    data = {"world": 2, "members": [[0, 0]]} | strange
+    roll = Roll()
+    assert roll.take(Signal(t=1.0, kind="job", node="n1", job="j", value=0, data=data)) is None
+    assert roll.waiting == 0
+
+
+def test_the_roll_is_bounded() -> None:
+    roll = Roll()
+    for number in range(JOBS_MAX + 50):
+        roll.take(told("n1", (0, 0), job=f"j{number}"))
+    assert roll.waiting == JOBS_MAX
