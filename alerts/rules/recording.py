@@ -99,7 +99,6 @@ SLOW_RECORDING: Final[tuple[tuple[str, str], ...]] = (
     ("node_counter:outrider_port_events:rate5m",
      f"sum by (site, switch, node, counter) (rate(outrider_port_events_total{{{_PORTS}}}[5m]))"),
     ("switch_counter:outrider_port_events:rate5m", "sum by (site, switch, counter) (node_counter:outrider_port_events:rate5m)"),
-    ("job:outrider_job_phase_seconds:rate5m", "sum by (site, job, phase) (rate(outrider_job_phase_seconds_total[5m]))"),
     ("job:outrider_job_snapshots:increase1h",
      f"sum by (site, job, state, cause) ({grown('outrider_job_snapshots_total', '1h')})"),
     ("job:outrider_job_exits:increase5m", f"sum by (site, job, outcome) ({grown('outrider_job_exits_total', '5m')})"),

@@ -101,14 +101,14 @@ def lines(
     maximum: float | None = None,
     points: bool = False,
 ) -> Any:
-    """Lines over time."""  # fmt: skip
-    panel = _framed(timeseries.Panel(), title, about, unit, steps, None)
+    """Lines over time. Args: points: counts of events, each shown."""  # fmt: skip
+    panel = _framed(timeseries.Panel(), title, about, unit, steps, 0 if points else None)
     for place, query in enumerate(queries):
         panel = panel.with_target(_range(query, chr(ord("A") + place)))
     panel = (
         panel.legend(
             common.VizLegendOptions().display_mode(looks.LegendDisplayMode.TABLE).placement(looks.LegendPlacement.BOTTOM)
-            .show_legend(True).calcs(["lastNotNull", "max"])
+            .show_legend(True).calcs(["lastNotNull", "max"]).sort_by("Last *").sort_desc(True)
         )
         .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING))
         .line_width(1)
@@ -184,10 +184,11 @@ def grid(title: str, about: str, queries: tuple[str, ...], columns: tuple[Column
     names = [column.name for column in named]
     order = {name: place for place, name in enumerate(names)}
     titles = {column.name: column.title for column in named}
+    # What would keep rows of several queries apart (the metric's name) goes before they are joined, the cluster after it.
     for step, options in (
+        ("filterFieldsByName", {"include": {"names": [*names, "site"]}}),
         ("merge", {}),
-        ("filterFieldsByName", {"include": {"names": names}}),
-        ("organize", {"indexByName": order, "renameByName": titles}),
+        ("organize", {"excludeByName": {"site": True}, "indexByName": order, "renameByName": titles}),
     ):
         panel = panel.with_transformation(model.DataTransformerConfig(id_val=step, options=options))
     for column in named:

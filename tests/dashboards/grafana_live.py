@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grafana_panels import filled
 from grafana_site import Site as Prometheus
 from grafana_site import configure, free_port, prometheus, targets_of, with_numbers
 
@@ -99,6 +100,13 @@ class Live:
     prometheus: Prometheus
     began: float
     incidents: tuple[dict[str, Any], ...]
+
+    def at(self, expr: str) -> str:
+        """An expression as somebody sees it who looks at the sick node over the whole run."""
+        seconds = int(time.time() - self.began)
+        for name, value in {"$node": SICK, "$job": JOB, "$__range_s": str(seconds), "$__range": f"{seconds}s"}.items():
+            expr = expr.replace(name, value)
+        return filled(expr)
 
     def over_the_run(self, expr: str) -> list[Any]:
         """The series that the expression has had at any second of the run."""

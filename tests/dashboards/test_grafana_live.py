@@ -6,6 +6,8 @@ pages of the real renderers.
 
 import asyncio
 import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,11 @@ from outrider.config.alerts import AlertsConfig
 
 pytest.importorskip("torch")
 from grafana_live import FAULT, Live, live
+from grafana_picture import COLUMN, ROW, page
 
 MISSING = [*missing_tools(), *(tool for tool in ("cc", "env") if shutil.which(tool) is None)]
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}")]
+PICTURES = Path(__file__).parents[2] / "out" / "screenshots"
 SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.yml"
 ALL = list(expressions(dashboards()))
 CHOICES = list(choices(dashboards()))
@@ -36,7 +40,7 @@ NOT_IN_THIS_RUN = {
     "Agents cut off from a witness": "every witness answers all the time",
 }
 #: Panel -> why it may be empty here or not.
-BY_CHANCE = {"Lost time by cause": "a phase that lasts less than a scrape is not seen to grow"}
+BY_CHANCE = {"Lost time by cause": "the job is outside of training for less than a scrape at a time"}
 #: Alerts about Outrider itself that a run like this one may raise; the others stay silent.
 MAY_FIRE = {
     "OutriderAbsent": "before the first scrape", "OutriderNoLeader": "the same", "OutriderWitnessStalls": "a busy machine",
@@ -88,6 +92,29 @@ def test_alerts_about_outrider_itself(run: Live) -> None:
     own = [rule["title"] for rule in _rules() if "fault" not in rule["labels"]]
     fired = {title for title in own if run.over_the_run(_grafana(title))}
     assert MUST_FIRE <= fired <= set(MAY_FIRE)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("name", dashboards())
+def test_a_picture_of_each_dashboard_is_kept(run: Live, name: str, tmp_path: Path) -> None:
+    """Drawn by ourselves from the JSON and this run's data; looked at by people in `out/screenshots/`."""
+    path = tmp_path / "board.html"
+    path.write_text(page(dashboards()[name], run.prometheus, int(time.time() - run.began), run.at))
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    picture = PICTURES / f"grafana-{name.removesuffix('.json')}.png"
+    tall = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in dashboards()[name]["panels"]) * ROW + 80
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--window-size={24 * COLUMN + 30},{tall}",
+    ]
+    done = subprocess.run(
+        [*command, f"--user-data-dir={tmp_path}/profile", f"--screenshot={picture}", str(path)], capture_output=True, timeout=60
+    )
+    assert done.returncode == 0 and picture.stat().st_size > 10_000
 
 
 def _rules() -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ _JOB = f'{SITE},job=~"$job"'
 _RANKS = f"sum(job:outrider_job_ranks:sum{{{_JOB}}})"
 #: Rank time outside of training, in the period of the picture.
 _LOST = (
-    f'sum by (phase) (sum_over_time(job:outrider_job_phase_seconds:rate5m{{{_JOB},phase!="train"}}[$__range:$__interval]))'
+    f'sum by (phase) (sum_over_time(job:outrider_job_ranks:sum{{{_JOB},phase!="train"}}[$__range:$__interval]))'
     " * $__interval_ms / 1000 > 0"
 )
 
@@ -53,7 +53,7 @@ def _now(made: Board) -> None:
             "Goodput (ETTR)",
             "Rank time in training over the time that all ranks could have trained, in the period of the picture; "
             "time in which ranks were gone counts as lost.",
-            f'sum(sum_over_time(job:outrider_job_phase_seconds:rate5m{{{_JOB},phase="train"}}[$__range:$__interval]))'
+            f'sum(sum_over_time(job:outrider_job_ranks:sum{{{_JOB},phase="train"}}[$__range:$__interval]))'
             f" * $__interval_ms / 1000 / (max_over_time({_RANKS}[$__range:$__interval]) * $__range_s)",
             unit="percentunit",
             steps=((None, RED), (0.8, AMBER), (0.95, GREEN)),
@@ -65,8 +65,8 @@ def _now(made: Board) -> None:
     )
     made.add(
         number(
-            "Steps since the snapshot",
-            "What a restart from the newest snapshot would repeat; a copy at the moment of the fault makes it one at most.",
+            "Since snapshot",
+            "Steps that a restart from the newest snapshot would repeat; a copy at the moment of the fault makes it one at most.",
             f"{step} - max(job:outrider_job_snapshot_step:max{{{_JOB}}})",
             steps=((None, BLUE),),
         ),
@@ -148,9 +148,9 @@ def _time(made: Board) -> None:
     )
     made.add(
         lines(
-            "Rank time by phase",
-            "Ranks in each phase on average. All but `train` is lost time, by its cause.",
-            Query(expr=f"sum by (phase) (job:outrider_job_phase_seconds:rate5m{{{_JOB}}})", legend="{{phase}}"),
+            "Ranks by phase",
+            "Ranks in each phase. All but `train` is lost time, by its cause.",
+            Query(expr=f"sum by (phase) (job:outrider_job_ranks:sum{{{_JOB}}})", legend="{{phase}}"),
             stacked=True,
         ),
         8,
