@@ -277,11 +277,9 @@ class Council:
             self._refresh(incident, tally.newest, tally)
         incident.move(State.CONFIRMED, now)
         incident.confirmed_t = now
-        victims = [other for other in self.open.values() if other is not incident and explains(incident, other)]
-        for key in _replaced(tally.newest):
-            before = self.open.get(self.by_key.get(key, ""))
-            if before is not None and before is not incident and before not in victims:
-                victims.append(before)
+        before = {self.by_key.get(key) for key in (tally.newest.replaces() if tally.newest is not None else ())}
+        others = [other for other in self.open.values() if other is not incident]
+        victims = [other for other in others if other.id in before or explains(incident, other)]
         for other in victims:
             other.merged_into = incident.id
             self._join(incident, other)
@@ -339,7 +337,7 @@ class Council:
             incident.extra["approval"] = f"nobody answered: {self.policy.approval_default}"
             if self.policy.approval_default == "act":
                 self.recovery.guard.approved.add(name)
-                decisions += self._act(incident, now)
+            decisions += self._act(incident, now)
         return decisions
 
     def _signal(self, told: Signal, now: float) -> list[Decision]:
@@ -392,8 +390,7 @@ class Council:
             case "reset_brake":
                 guard.hold_until, guard.blind = float("-inf"), False
             case "release":
-                self.recovery.release(event.target)
-                return self._released(event.target, event.who, now)
+                return [self.recovery.release(event, self.incidents, now), *self._released(event.target, event.who, now)]
             case "approve" if incident is not None and incident.state in OPEN:
                 if incident.id in self.recovery.safety.approvals.expired:
                     incident.extra["approval"] = f"{event.who} approved too late"
@@ -494,12 +491,6 @@ class Council:
 def _runs(seen: Any, attempt: int) -> bool:
     """Whether a view shows a job in a later attempt that has finished a step."""
     return isinstance(seen, list | tuple) and seen[0] > attempt and seen[1] >= 0
-
-
-def _replaced(vote: Vote | None) -> tuple[str, ...]:
-    """Keys of the votes that a vote takes the place of."""
-    told = vote.extra.get("replaces", ()) if vote is not None else ()
-    return (told,) if isinstance(told, str) else tuple(told)
 
 
 def _blinds(incident: Incident) -> bool:

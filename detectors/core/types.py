@@ -60,6 +60,11 @@ class Vote:
     decisive: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
+    def replaces(self) -> tuple[str, ...]:
+        """Keys of the votes that this one takes the place of."""
+        told = self.extra.get("replaces", ())
+        return (told,) if isinstance(told, str) else tuple(told)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRequest:

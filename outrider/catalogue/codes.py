@@ -78,9 +78,16 @@ class CodeBook:
 
     def sxid(self, number: int) -> Code:
         """The entry of an SXid; an unknown number follows the severity word of its line."""
+        return self._sxid_table().get(number) or _unknown(number, "switch", "gpu.nvlink")
+
+    def sxids(self) -> list[Code]:
+        """All known SXids, by number."""
+        return [self._sxid_table()[number] for number in sorted(self._sxid_table())]
+
+    def _sxid_table(self) -> dict[int, Code]:
         if self._sxids is None:
             self._sxids = _overridden(_load("sxids.jsonl"), self._overrides.sxid if self._overrides else {}, "sxid")
-        return self._sxids.get(number) or _unknown(number, "switch", "gpu.nvlink")
+        return self._sxids
 
 
 _UNKNOWN_RULE = (

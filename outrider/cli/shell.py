@@ -6,6 +6,7 @@ what it does not need. Every expected error is one line on standard error and ex
 
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from typing import Final
 
 from outrider import __version__
 from outrider.errors import OutriderError
@@ -16,8 +17,38 @@ except ImportError:  # the SDK alone is installed: say so in one line
     sys.exit("outrider: the command line needs the package click: install outrider[cli]")
 
 
+#: Characters of a sentence of help; longer ones end in dots, and none is.
+SENTENCE_MAX: Final = 200
+#: Commands by what people do with them, in the order of the help. A third party's stand under the last heading.
+GROUPS: Final = {
+    "Watch": ("top", "status", "incidents", "audit"),
+    "Look into it": ("inspect", "explain", "explain-incident", "journal", "export", "topology", "outbox"),
+    "Act": ("ack", "approve", "false-alarm", "release", "maintenance", "pause", "resume"),
+    "Try it beforehand, or afterwards": ("replay", "simulate", "plan", "would-have", "drill"),
+    "Set up": ("doctor", "test", "rules", "dashboards", "targets", "runbooks"),
+    "Run": ("up", "agent", "witness", "deliver"),
+}
+OTHERS: Final = "Others"
+
+
 class Shell(click.Group):
     """A click group whose commands are entry points."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, grouped; the first sentence of each one's help, whole."""
+        left = set(self._points())
+        for heading, names in [*GROUPS.items(), (OTHERS, tuple(sorted(left.difference(*GROUPS.values()))))]:
+            rows = [(name, self._sentence(ctx, name)) for name in names if name in left]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+    def _sentence(self, ctx: click.Context, name: str) -> str:
+        try:
+            command = self.get_command(ctx, name)
+        except OutriderError as error:  # a command whose extra is not installed must not take the help away
+            return f"({str(error).partition(': ')[2]})"
+        return command.get_short_help_str(SENTENCE_MAX) if command is not None else ""
 
     def _points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group="outrider.commands")}

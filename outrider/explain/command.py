@@ -1,6 +1,5 @@
 """The commands `outrider explain` and `outrider runbooks`."""
 
-import difflib
 import json
 from pathlib import Path
 
@@ -8,13 +7,13 @@ import click
 
 from outrider.catalogue.codes import CodeBook
 from outrider.catalogue.faults import FAULTS
-from outrider.catalogue.library import find_library_error
 from outrider.errors import InputError
-from outrider.explain.pages import Explanation, as_text, explain_code, explain_fault, explain_library, runbook
+from outrider.explain.find import find, near
+from outrider.explain.pages import as_text, runbook
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="xid N | sxid N | FAULT | nccl TEXT")
+@click.argument("words", nargs=-1, required=True, metavar="xid N | sxid N | FAULT | nccl TEXT | LINE")
 @click.option("--config", type=click.Path(path_type=Path), help="TOML file; [catalogue] overrides codes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def explain(words: tuple[str, ...], config: Path | None, as_json: bool) -> int:
@@ -25,37 +24,38 @@ def explain(words: tuple[str, ...], config: Path | None, as_json: bool) -> int:
     outrider explain sxid 12028
     outrider explain gpu.nvlink
     outrider explain nccl "status=12"
+
+    Exits 1, with the nearest entries, if the catalogue knows nothing of it.
     """
-    one = _explain(words, config)
-    click.echo(json.dumps(one, ensure_ascii=False) if as_json else "\n".join(as_text(one)))
-    return 0
+    text = " ".join(words).strip()
+    codes = _codes(config)
+    found = find(text, codes)
+    if found is not None:
+        click.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(as_text(found)))
+        return 0
+    nearest = near(text, codes)
+    if as_json:
+        shown = [{"say": one.say, "name": one.name} for one in nearest]
+        click.echo(json.dumps({"unknown": text, "near": shown}, ensure_ascii=False))
+        return 1
+    click.echo(f"The catalogue knows nothing called {text!r}.")
+    if nearest:
+        click.echo("Perhaps one of these is meant:")
+        width = max(len(one.say) for one in nearest)
+        for one in nearest:
+            click.echo(f"  outrider explain {one.say:<{width}}  {one.name}")
+    else:
+        click.echo("Say `xid N`, `sxid N`, `nccl TEXT` or a fault class, or paste a line; `outrider inspect FILE` reads logs.")
+    return 1
 
 
-def _explain(words: tuple[str, ...], config: Path | None) -> Explanation:
-    kind, rest = words[0].lower(), " ".join(words[1:])
-    if kind in ("xid", "sxid"):
-        if not rest.isdecimal() or len(rest) > 6:
-            raise InputError(f"{kind} wants a number, not {rest!r}")
-        overrides = None
-        if config is not None:
-            from outrider.config.catalogue import CatalogueSection
-            from outrider.config.site import read_config
+def _codes(config: Path | None) -> CodeBook:
+    if config is None:
+        return CodeBook()
+    from outrider.config.catalogue import CatalogueSection
+    from outrider.config.site import read_config
 
-            overrides = read_config(config).get(CatalogueSection)
-        return explain_code(kind, int(rest), CodeBook(overrides))
-    if kind == "nccl":
-        found = find_library_error(rest)
-        if found is None:
-            raise InputError(f"no NCCL message or completion status is known that says {rest!r}")
-        return explain_library(found)
-    text = " ".join(words)
-    if text in FAULTS:
-        return explain_fault(text)
-    if found := find_library_error(text):
-        return explain_library(found)
-    near = [key for key in FAULTS if text.lower() in key] or difflib.get_close_matches(text.lower(), FAULTS, 3)
-    hint = f"; did you mean {', '.join(near[:5])}?" if near else "; say `xid N`, `sxid N`, `nccl TEXT` or a fault class"
-    raise InputError(f"nothing is called {text!r}{hint}")
+    return CodeBook(read_config(config).get(CatalogueSection))
 
 
 @click.command()

@@ -149,8 +149,49 @@ def test_explain_answers_for_codes_classes_and_messages() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("xid", "many"), ("xid",), ("gpu.nonsense",), ("nccl", "a song"), ("sxid", "-1"), ("xid", "9" * 9)]
+    "words", [("xid", "many"), ("xid",), ("sxid", "-1"), ("xid", "9" * 9), ("xid", "-", "3x")]
 )
-def test_explain_of_nothing_is_one_clear_line(words: tuple[str, ...]) -> None:
+def test_explain_of_a_code_that_can_be_none_is_one_clear_line(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(explain, ["--", *words], standalone_mode=False)
     assert isinstance(result.exception, InputError) and len(str(result.exception).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("spelt", "what"),
+    [
+        ("XID79", "xid 79"), ("Xid-79", "xid 79"), ("xid: 79", "xid 79"), ("xid error 79", "xid 79"), ("xid_79", "xid 79"),
+        ("SXid12028", "sxid 12028"), ("sxid #12028", "sxid 12028"), ("GPU.NVLink", "gpu.nvlink"),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", "xid 79"),
+        ("nvidia-nvswitch0: SXid (PCI:0000:89:00.0): 12028, Non-fatal, Link 12 egress", "sxid 12028"),
+        ("ncclRemoteError", "nccl ncclRemoteError"), ("NCCL status=12", "nccl IBV_WC_RETRY_EXC_ERR"),
+        ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3", "nccl Watchdog caught collective operation timeout"),
+    ],
+)  # fmt: skip
+def test_explain_reads_every_spelling_of_a_thing(spelt: str, what: str) -> None:
+    assert call(spelt)["what"] == what
+    assert call(*spelt.split())["what"] == what
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("xid 9999", "xid 99"), ("sxid 1202", "sxid 12028"), ("gpu.nvlnk", "gpu.nvlink"), ("NVLink", "gpu.nvlink"),
+        ("hang", "job.hang"),
+        ("nccl timeout", 'nccl "watchdog caught collective"'), ("nccl time-out", 'nccl "watchdog caught collective"'),
+        ("oom", "job.oom"), ("79", "xid 79"), ("12", 'nccl "status=12"'), ("gpu fell off the bus", "gpu.fallen_off_bus"),
+    ],
+)  # fmt: skip
+def test_explain_of_the_unknown_names_what_is_near_and_ends_with_one(text: str, near: str) -> None:
+    result = CliRunner().invoke(explain, [text, "--json"], standalone_mode=False)
+    told = json.loads(result.output)
+    assert result.return_value == 1 and told["unknown"] == text and near in [one["say"] for one in told["near"]], told
+    shown = CliRunner().invoke(explain, [text], standalone_mode=False)
+    assert shown.return_value == 1 and f"outrider explain {near} " in shown.output
+    status = CliRunner().invoke(explain, [*near.replace('"', "").split()], standalone_mode=False)
+    assert status.return_value == 0, near  # what is proposed is known
+
+
+@pytest.mark.parametrize("text", ["nccl frobnicate", "a song", "gpu.zzzzzz", "?", "sxid 1"])
+def test_explain_of_nothing_near_says_how_to_ask(text: str) -> None:
+    result = CliRunner().invoke(explain, [text], standalone_mode=False)
+    assert result.return_value == 1 and "knows nothing called" in result.output

@@ -4,21 +4,15 @@ One port that went dark and came back is counted and shown, nothing more. Ports 
 they share; only what has no common cause is a port's own matter, and a port alone moves nobody while its job steps on.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 from detectors.core.docket import Docket
-from detectors.core.identity import vote_key
+from detectors.core.rules.shared_ports import OF_SHARED, SETTLE_SECONDS, Locate, Port, SharedPorts
 from detectors.core.types import Evidence
 from detectors.core.world import JobState, World
 from outrider.signals import Signal
 
 #: Ports kept: 12,500 nodes with 16 ports, and as many again.
 PORTS_MAX = 400_000
-#: Ports that go dark within this time are judged together.
-SETTLE_SECONDS = 2.0
 #: A port that is dark for longer is down, not blinking. Link training after a blip takes up to 10 s.
 DOWN_SECONDS = 15.0
 #: So many blinks within `FLAP_WINDOW` make a link that flaps (public monitors use 3 in 12 h, or every single one).
@@ -48,39 +42,6 @@ ERROR_RATES = {
 #: Pause frames a second that a device sends because it cannot take more; some are normal on a lossless fabric.
 PAUSES_PER_SECOND = 1000.0
 
-#: What ports share -> the fault and the subject key of its fall.
-COMMON = {
-    "switch": ("switch.down", "switch"), "spine": ("switch.down", "switch"), "rail": ("domain.lost", "rail"),
-    "rack": ("domain.lost", "rack"), "power": ("domain.lost", "power"),
-}  # fmt: skip
-OF_COMMON = frozenset(fault for fault, _ in COMMON.values())
-
-Locate = Callable[[set[tuple[str, ...]], set[tuple[str, ...]]], list[Any]]
-
-
-@dataclass(slots=True)
-class Port:
-    """One port of one network device."""
-
-    node: str
-    nic: str
-    port: str
-    down_since: float | None = None
-    up_t: float = float("-inf")
-    blinks: deque[float] = field(default_factory=lambda: deque(maxlen=32))
-    counters: dict[str, float] = field(default_factory=dict)
-    read_t: float = float("-inf")
-    bad: dict[str, int] = field(default_factory=dict)
-    told: list[Evidence] = field(default_factory=list)
-    accused: str = ""
-    #: A rank of the node ended while it was dark, or two peers at least lost the node: the job has felt it, nobody waits.
-    ended: bool = False
-    #: Transport errors over this port after a blink: they count if the job then stands still.
-    lost: list[Evidence] = field(default_factory=list)
-
-    def subject(self) -> dict[str, Any]:
-        return {"node": self.node, "nic": self.nic, "port": self.port}
-
 
 class LinkRule:
     """Judges ports for one witness.
@@ -91,13 +52,10 @@ class LinkRule:
     """
 
     def __init__(self, world: World, docket: Docket, locate: Locate) -> None:
-        self.world, self.docket, self.locate = world, docket, locate
+        self.world, self.docket = world, docket
+        self.shared = SharedPorts(world, docket, locate)
         self.ports: dict[tuple[str, str, str], Port] = {}
-        #: leaf -> ports that are known to hang on it.
-        self._leaf_ports = Counter(leaf for node in world.fleet.nodes for leaf in node.nics.values())
         self.switch_side: dict[tuple[str, str], float] = {}
-        #: (subject key, name) of a switch or another thing that ports share -> ports that its fall explains.
-        self.shared: dict[tuple[str, str], list[Port]] = {}
         #: Nodes all of whose ports are dark, to be told to the rule of silence: (node, text).
         self.dark_nodes: list[tuple[str, str]] = []
         self._due: float = float("inf")
@@ -164,10 +122,8 @@ class LinkRule:
             t=now, kind="collective_error", subject={"job": signal.job, "rank": signal.rank}, effect="confirm", text=text,
             layer="communication",
         )  # fmt: skip
-        for (key, name), ports in self.shared.items():
-            if any(port.node in (accuser, accused) and device in (None, port.nic) for port in ports):
-                self._add((_fault(key), {key: name}), piece, now)
-                return True
+        if self.shared.explains(accuser, accused, device, piece, now):
+            return True
         found = False
         for port in self.ports.values():
             dark = port.down_since is not None or now - port.up_t <= COMPLAINT_SECONDS
@@ -215,7 +171,7 @@ class LinkRule:
 
     def exit(self, state: JobState, rank: int, node: str, text: str, now: float) -> bool:
         """A rank ended on a node with a dark port: True, and the port is judged with that as its second layer."""
-        ports = [port for port, _ in self._dark(state, node, now) if port.accused not in OF_COMMON]
+        ports = [port for port, _ in self._dark(state, node, now) if port.accused not in OF_SHARED]
         piece = Evidence(
             t=now, kind="process_exit", subject={"job": state.name, "rank": rank}, effect="confirm", text=text, layer="application"
         )
@@ -245,10 +201,10 @@ class LinkRule:
         dark = [port for port in self.ports.values() if port.down_since is not None]
         if not dark:
             return
-        self._common(dark, now)
+        self.shared.look(dark, self.ports.values(), now)
         by_node: dict[str, list[Port]] = {}
         for port in dark:
-            if port.accused not in OF_COMMON:
+            if port.accused not in OF_SHARED:
                 by_node.setdefault(port.node, []).append(port)
         for node, ports in sorted(by_node.items()):
             nics = self.world.node[node].nics
@@ -265,68 +221,6 @@ class LinkRule:
         return self._due
 
     # --- judgement ---
-
-    def _common(self, dark: list[Port], now: float) -> None:
-        failing: set[tuple[str, ...]] = {("port", port.node, port.nic) for port in dark}
-        begun = min(port.down_since or now for port in dark)
-        working: set[tuple[str, ...]] = {
-            ("port", port.node, port.nic) for port in self.ports.values() if port.down_since is None and port.up_t >= begun
-        }  # fmt: skip
-        for cause in self.locate(failing, working):
-            parts = set(cause.parts)
-            ports = [port for port in dark if ("port", port.node, port.nic) in parts]
-            self._share(cause.level, cause.name, cause.share, ports, now)
-        for leaf, ports in self._small_leaves([port for port in dark if port.accused not in OF_COMMON]):
-            self._share("switch", leaf, 1.0, ports, now)
-
-    def _small_leaves(self, dark: list[Port]) -> list[tuple[str, list[Port]]]:
-        """Leaves with two known ports, too few for the graph to count, both of which went dark at once, on two nodes.
-
-        Two cards of two machines do not fail within two seconds; and if they did, a person looks at the leaf first.
-        """
-        below: dict[str, list[Port]] = {}
-        for port in dark:
-            if (leaf := self.world.node[port.node].nics.get(port.nic)) is not None:
-                below.setdefault(leaf, []).append(port)
-        return [
-            (leaf, ports)
-            for leaf, ports in sorted(below.items())
-            if len({port.node for port in ports}) == len(ports) == self._leaf_ports[leaf] == 2
-            and abs((ports[0].down_since or 0.0) - (ports[1].down_since or 0.0)) <= SETTLE_SECONDS
-        ]
-
-    def _share(self, level: str, name: str, share: float, ports: list[Port], now: float) -> None:
-        fault, key = COMMON[level]
-        replaced = self._replaced((key, name), ports)
-        self.shared[key, name] = ports
-        for port in ports:
-            if port.accused and port.accused not in OF_COMMON:
-                subject = {"node": port.node} if port.accused == "node" else port.subject()
-                self.docket.clear_subject("nic.down", subject, now, f"all ports of {name} are dark")
-            port.accused = fault
-        self._shared_down(fault, {key: name}, share, ports, replaced, now)
-
-    def _replaced(self, vertex: tuple[str, str], ports: list[Port]) -> list[tuple[str, str]]:
-        """What was named for some of these ports before more of them went dark."""
-        mine = {id(port) for port in ports}
-        return [other for other, old in self.shared.items() if other != vertex and all(id(port) in mine for port in old)]
-
-    def _shared_down(
-        self, fault: str, subject: dict[str, Any], share: float, ports: list[Port], before: list[tuple[str, str]], now: float
-    ) -> None:
-        nodes = sorted({port.node for port in ports})
-        [(key, name)] = subject.items()
-        text = f"{len(ports)} ports of {len(nodes)} nodes went dark together, {share:.0%} of what hangs on {key} {name}"
-        pieces = [piece for port in ports[:6] for piece in port.told[:1]]
-        extra: dict[str, Any] = {"nodes": nodes, "ports": len(ports)}
-        if before:
-            extra["replaces"] = [vote_key(_fault(old_key), {old_key: old}, "") for old_key, old in before]
-        self.docket.accuse(
-            fault, subject, now=now, evidence=tuple(pieces), reason=text, reason_code=f"common_{key}", decisive=True, extra=extra,
-        )  # fmt: skip
-        for old_key, old in before:
-            del self.shared[old_key, old]
-            self.docket.clear_subject(_fault(old_key), {old_key: old}, now, text)
 
     def _together(self, node: str, ports: list[Port], now: float) -> None:
         """Most ports of one node are dark: the node (its cards, its cables, its power), not each port by itself."""
@@ -379,11 +273,8 @@ class LinkRule:
         began = port.down_since or now
         port.down_since, port.up_t = None, now
         port.blinks.append(began)
-        if port.accused in OF_COMMON:
-            for (key, name), ports in list(self.shared.items()):
-                if port in ports and all(one.down_since is None for one in ports):
-                    self.docket.clear_subject(_fault(key), {key: name}, now, "its ports are up again")
-                    del self.shared[key, name]
+        if port.accused in OF_SHARED:
+            self.shared.up(port, now)
         elif port.accused == "node":
             if all(one.down_since is None for one in self.ports.values() if one.node == port.node):
                 self.docket.clear_subject("nic.down", {"node": port.node}, now, "its ports are up again")
@@ -486,17 +377,5 @@ class LinkRule:
             lasts=lasts, extra={"leaf": self.world.node[port.node].nics.get(port.nic)},
         )  # fmt: skip
 
-    def _add(self, key: tuple[str, dict[str, Any]], piece: Evidence, now: float) -> None:
-        known = self.docket.find(*key)
-        if known is not None:
-            self.docket.accuse(
-                key[0], key[1], now=now, evidence=(piece,), reason=known.reason, reason_code=known.reason_code, decisive=True
-            )  # fmt: skip
-
     def _look_at(self, when: float) -> None:
         self._due = min(self._due, when)
-
-
-def _fault(key: str) -> str:
-    """The fault of what is named by a subject key."""
-    return "switch.down" if key == "switch" else "domain.lost"
