@@ -234,8 +234,8 @@ class Deliverer:
                 fresh = placed.target and placed.state == "pending" and placed.id not in self._under_way
                 if fresh and len(self._tasks) <= PARALLEL and self._room(placed, time.monotonic()):
                     self._start(placed)
-        elif row.type in ("incident.confirmed", "incident.resolved", "job.snapshot.requested"):
-            # Agents write snapshots, and people may use the console alone: nobody else has to be asked.
+        elif row.type in ("incident.confirmed", "incident.resolved", "job.snapshot.requested", "node.release.requested"):
+            # Agents write snapshots, people may use the console alone, and who took no node out gives none back.
             await self._end(row, {"note": f"no target wants {row.type}"})
         else:
             await self.ledger.mark_dead(row.id, f"no target wants {row.type}", {"reason_code": "no_target"})

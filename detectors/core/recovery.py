@@ -12,13 +12,15 @@ from detectors.core.incident import OPEN, Incident, State
 from detectors.core.policy import DRASTIC, Guard
 from detectors.core.response import POISONED, Place, Planned, Spares, suffering, taken_out, wanted
 from detectors.core.safety import Safety
-from detectors.core.types import Action
+from detectors.core.types import Action, OperatorEvent
 from detectors.core.world import JobState, World
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
 
 #: Incidents whose count by the brake is remembered; the brake looks at half a minute.
 COUNTED_MAX = 4096
+#: Orders about one node that its release waits for: the newest.
+AFTER_MAX = 8
 
 
 @dataclass(slots=True)
@@ -116,6 +118,8 @@ class Recovery:
             refused = incident.extra.get("short_of_spares")
         if refused is None and item.action == "drain" and item.jobs and self._spares_gone(now):
             refused = f"limit: no spare is left, and {item.target['node']} still works"
+        if (refused or "").startswith("mode advise") and incident.id in self.safety.approvals.expired:
+            refused = "approval: nobody answered in time"
         snapshot = item.action == "snapshot"
         deadline = self.policy.snapshot_deadline_seconds if snapshot else self.policy.action_deadline_seconds
         return Action(
@@ -219,11 +223,21 @@ class Recovery:
             self.spares.claimed.pop(name, None)
         return bool(names) and incident.state in OPEN
 
-    def release(self, node: str) -> None:
-        """A person gives a node back."""
+    def release(self, event: OperatorEvent, incidents: dict[str, Incident], now: float) -> Action:
+        """A person gives a node back: whoever took it out of service is told, once that has been told of the taking out."""
+        node = event.target
+        incident = self.quarantined.pop(node, "")
+        incident = incident or next((one.id for one in reversed(incidents.values()) if node in one.nodes), "")
         self.safety.unfit_spares.pop(node, None)
-        self.quarantined.pop(node, None)
         self.spares.claimed.pop(node, None)
+        taken = (one.decision_id for one in self.actions.values() if one.action in ("quarantine", "drain"))
+        after = tuple(name for name in taken if self.actions[name].target.get("node") == node)[-AFTER_MAX:]
+        self.fence += 1
+        return Action(
+            t=now, decision_id=short_hash("release", node, self.fence), incident=incident, action="release", target={"node": node},
+            fence=self.fence, deadline_seconds=self.policy.action_deadline_seconds, after=after,
+            reason=f"given back by {event.who}: {event.reason}",
+        )  # fmt: skip
 
     # --- brakes ---
 

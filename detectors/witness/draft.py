@@ -147,14 +147,15 @@ class Draft:
     def _action(self, action: Action) -> None:
         if action.action == "page" or (action.refused or "").startswith("mode observe"):
             self._untold.pop(action.incident, None)
-        before = self.pictures.get(action.incident, {"incident": action.incident})
-        self._write(translate.action_write(action, self._wall, before))
+        if action.incident:  # a node may be given back that no incident is known of
+            before = self.pictures.get(action.incident, {"incident": action.incident})
+            self._write(translate.action_write(action, self._wall, before))
         self.audit.append(translate.audit_entry(action, self._wall))
         if action.refused:
             return
         self.fence = max(self.fence, action.fence)
         job = self._jobs.get(str(action.target.get("job")))
-        self.outbox.append(translate.outbox_row(action, self.pictures[action.incident], self._wall, job))
+        self.outbox.append(translate.outbox_row(action, self.pictures.get(action.incident, {}), self._wall, job))
         self.orders += translate.action_orders(action, self._jobs)
         if action.dry_run:
             return

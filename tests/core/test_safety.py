@@ -186,3 +186,39 @@ def test_the_next_leader_knows_limits_offenders_and_approvals() -> None:
     heir.now = room.now + 60.0
     heir.accuse("n1")
     assert [action.refused for action in heir.actions("quarantine")] == ["limit: 1 actions in rack r0 within an hour"]
+
+
+def test_node_that_a_person_gives_back_is_told_to_the_scheduler_after_the_order_that_took_it_out() -> None:
+    room = Room(a_fleet(10, spares=1))
+    room.accuse("n0")
+    (quarantine,) = room.done("quarantine")
+    room.say("release", "n0")
+    (release,) = room.actions("release")
+    assert (release.target, release.refused, release.dry_run) == ({"node": "n0"}, None, False)
+    assert release.fence > quarantine.fence
+    assert release.after == (quarantine.decision_id,)
+    assert release.incident == quarantine.incident
+    assert "ann: because" in release.reason
+    room.say("release", "n7")
+    assert [(one.target["node"], one.incident) for one in room.actions("release")][1:] == [("n7", "")], "nothing is known of it"
+    room = Room(a_fleet(10, spares=1), brake_nodes=100)
+    for number in range(2):
+        room.accuse("n9", incarnation=f"b{number}")
+        room.wait(60.0)
+        room.say("release", "n9")
+    story = [(one.action, one.fence) for one in room.actions("quarantine", "release") if one.target["node"] == "n9"]
+    assert [name for name, _ in story] == ["quarantine", "release"] * 2
+    assert [fence for _, fence in story] == sorted({fence for _, fence in story}), "the later order wins"
+
+
+def test_approval_that_nobody_gave_is_recorded_as_a_refusal() -> None:
+    room = Room(a_fleet(10, spares=1), mode="advise", approval_seconds=60.0)
+    room.accuse("n0")
+    before = {action.refused for action in room.refused()}
+    room.wait(61.0)
+    after = [action for action in room.refused() if action.refused == "approval: nobody answered in time"]
+    assert before == {"mode advise: a person decides"}
+    assert {action.action for action in after} >= {"quarantine", "restart"}
+    told = len(room.refused())
+    room.wait(600.0)
+    assert len(room.refused()) == told, "said once"

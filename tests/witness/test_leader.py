@@ -258,3 +258,18 @@ def test_the_councils_memory_keeps_what_is_open_and_the_newest_past() -> None:
     assert [one["id"] for one in kept["incidents"]] == ["open", *(f"r{index}" for index in range(5, CLOSED_KEPT + 5))]
     assert kept["recovery"] == {"fence": 3}
     assert lasting({"heard": 1}) == {"heard": 1}
+
+
+async def test_release_becomes_an_order_for_the_scheduler_also_where_no_incident_is_known(office: Office) -> None:
+    await office.turn(change(), QUARANTINE)
+    known = action("release", "x1", fence=2, node="n2")
+    unknown = Action(
+        t=1.0, decision_id="x2", incident="", action="release", target={"node": "n1"}, fence=3, deadline_seconds=60.0, reason="ann"
+    )
+    await office.turn(known, unknown)
+    rows = {row.id: row for row in await office.ledger.list_rows()}
+    assert [(rows[name].type, rows[name].fence, rows[name].dry_run) for name in ("x1", "x2")] == [
+        ("node.release.requested", 2, False), ("node.release.requested", 3, False),
+    ]  # fmt: skip
+    assert [json.loads(rows[name].body)["data"]["node"] for name in ("x1", "x2")] == ["n2", "n1"]
+    assert "" not in {picture["incident"] for picture in await office.ledger.incidents()}
