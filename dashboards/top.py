@@ -30,7 +30,8 @@ JOBS_MAX: Final = 500
 #: Lines that everything but incidents and jobs needs.
 HEAD_LINES: Final = 6
 _ORDER: Final = {"restart": 0, "drain": 1, "page": 2, "watch": 3, "ignore": 4}
-_STYLES: Final = {"suspected": "yellow", "confirmed": "bold red", "acting": "bold red", "recovering": "cyan"}
+#: Lines of one incident: what, whom, why.
+LINES_OF_ONE: Final = 3
 
 
 class Course:
@@ -108,6 +109,8 @@ def screen(
     from rich.console import Group
     from rich.text import Text
 
+    from detectors.witness.tables import plain
+
     room = (max(4, height - HEAD_LINES - len(told["warnings"]) - 6)) if height is not None else 1_000_000
     job_room = min(len(jobs), max(2, room // 3))
     parts: list[Any] = [_head(told, stale)]
@@ -115,19 +118,16 @@ def screen(
     if jobs:
         parts.append(_jobs(jobs, course, job_room))
     if told["open"]:
-        parts.append(_incidents(told["open"], max(2, (room - job_room) // 2), whole=height is None))
+        parts += _incidents(told["open"], max(2, (room - job_room) // LINES_OF_ONE), whole=height is None)
     else:
         parts.append(Text("no open incident", style="green"))
     return Group(*parts)
 
 
-def plain(text: object) -> str:
-    """A name or sentence without what could steer the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))
-
-
 def _head(told: dict[str, Any], stale: str | None) -> "Text":
     from rich.text import Text
+
+    from detectors.witness.tables import plain
 
     head = Text()
     head.append(plain(told["site"]), style="bold")
@@ -151,9 +151,12 @@ def _jobs(jobs: list[dict[str, Any]], course: Course, room: int) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("job", "attempt", "ranks", "phase", "step", "steps/min", "loss", box=SIMPLE)
+    from detectors.witness.tables import plain
+
+    table = Table("job", "attempt", "ranks", "phase", "step", "steps/min", "loss", box=SIMPLE, padding=(0, 1, 0, 0))
+    table.columns[0].overflow = "fold"  # a long name has two lines rather than no end
     for column in table.columns[1:]:
-        column.justify = "right"
+        column.justify, column.no_wrap = "right", True
     for job in jobs[:room]:
         pace, loss = course.pace(job["job"]), job.get("loss")
         table.add_row(
@@ -167,27 +170,19 @@ def _jobs(jobs: list[dict[str, Any]], course: Course, room: int) -> "Table":
     return table
 
 
-def _incidents(found: list[dict[str, Any]], room: int, *, whole: bool) -> "Table":
-    """The worst of them; where room is counted, each explanation has one line."""
-    from rich.box import SIMPLE
-    from rich.table import Table
+def _incidents(found: list[dict[str, Any]], room: int, *, whole: bool) -> list["Text"]:
+    """The worst of them; where room is counted, each of an incident's lines is one line."""
     from rich.text import Text
 
-    table = Table("incident", "since (UTC)", "state", "what", box=SIMPLE)
-    for column in table.columns[:3]:
-        column.no_wrap = True
-    table.columns[3].no_wrap, table.columns[3].overflow = not whole, "ellipsis"
+    from detectors.witness.tables import incident_text
+
     worst = sorted(found, key=lambda one: (one.get("state") == "suspected", _ORDER.get(str(one.get("response")), 9)))
-    for one in worst[:room]:
-        state = str(one.get("state", "unknown"))
-        subject = " ".join(f"{key} {value}" for key, value in one.get("subject", {}).items())
-        what = Text(plain(f"{one.get('fault', '')} {subject} -> {one.get('response', '')}"), style="bold")
-        what.append(f"\n{plain(one.get('explanation', ''))}", style="not bold")
-        since = Text(plain(str(one.get("opened", ""))[5:19].replace("T", " ")))
-        table.add_row(Text(plain(str(one.get("incident", ""))[:8])), since, Text(plain(state), style=_STYLES.get(state, "")), what)
+    told = [incident_text(one) for one in worst[:room]]
+    for text in told:
+        text.no_wrap, text.overflow = not whole, "ellipsis"
     if len(found) > room:
-        table.add_row("", "", "", Text(f".. and {len(found) - room} more: outrider incidents", style="dim"))
-    return table
+        told.append(Text(f".. and {len(found) - room} more: outrider incidents", style="dim"))
+    return told
 
 
 def _live(client: "Client", interval: float) -> int:

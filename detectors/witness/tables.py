@@ -7,10 +7,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-_STATE_STYLE = {
+#: How each state of an incident looks.
+STATE_STYLES = {
     "suspected": "yellow", "confirmed": "bold red", "acting": "bold red", "recovering": "cyan", "resolved": "green",
     "refuted": "dim",
 }  # fmt: skip
+#: Words of the record that say little by themselves.
+WORDS = {"told": "people are told", "action_result": "ended:", "action": "asked:"}
 
 
 def print_status(told: dict[str, Any]) -> None:
@@ -42,20 +45,29 @@ def print_incidents(told: list[dict[str, Any]]) -> None:
     if not told:
         Console().print("no incident")
         return
-    table = Table("incident", "since (UTC)", "state", "what", box=SIMPLE)
-    for column in table.columns[:3]:
-        column.no_wrap = True
     for incident in told:
-        state = str(incident.get("state", "unknown"))
-        what = Text(f"{incident.get('fault', '')} {_subject(incident)} -> {incident.get('response', '')}\n", style="bold")
-        what.append(str(incident.get("explanation", "")), style="not bold")
-        if incident.get("acknowledged"):
-            what.append(f"\nseen by {incident['acknowledged']}", style="not bold green")
-        table.add_row(
-            str(incident.get("incident", ""))[:8], str(incident.get("opened", ""))[5:19].replace("T", " "),
-            Text(state, style=_STATE_STYLE.get(state, "")), what,
-        )  # fmt: skip
-    Console().print(table)
+        Console().print(incident_text(incident))
+
+
+def incident_text(incident: dict[str, Any]) -> Text:
+    """An incident in three lines: which, since when (UTC), how it stands, what and what for; about whom; why. Fits 80 columns."""
+    state = str(incident.get("state", "unknown"))
+    told = Text(
+        f"{plain(str(incident.get('incident', ''))[:8])}  {plain(str(incident.get('opened', ''))[5:19].replace('T', ' '))}  "
+    )
+    told.append(f"{plain(state):10}", style=STATE_STYLES.get(state, ""))
+    told.append(f"  {plain(incident.get('fault', ''))} -> {plain(incident.get('response', ''))}", style="bold")
+    subject = "  ".join(f"{key} {value}" for key, value in incident.get("subject", {}).items())
+    for line in (subject, str(incident.get("explanation", ""))):
+        told.append(f"\n    {plain(line)}" if line else "")
+    if incident.get("acknowledged"):
+        told.append(f"\n    seen by {plain(incident['acknowledged'])}", style="green")
+    return told
+
+
+def plain(text: object) -> str:
+    """A name or sentence without what could steer the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text))
 
 
 def print_incident(told: dict[str, Any]) -> None:
@@ -64,7 +76,9 @@ def print_incident(told: dict[str, Any]) -> None:
     print_incidents([told])
     start = told["history"][0]["t"] if told["history"] else 0.0
     for line in told["history"]:
-        what = " ".join(str(line[key]) for key in ("event", "action", "outcome", "refused") if line.get(key))
+        what = " ".join(
+            WORDS.get(str(line[key]), str(line[key])) for key in ("event", "action", "outcome", "refused") if line.get(key)
+        )
         why = line.get("explanation") or line.get("reason") or line.get("detail") or ""
         if isinstance(why, dict):
             why = ", ".join(f"{key} {value}" for key, value in why.items())
@@ -96,7 +110,3 @@ def print_audit(told: list[dict[str, Any]]) -> None:
             str(entry.get("incident") or "")[:8], Text(str(about)), Text(str(entry.get("why", ""))),
         )  # fmt: skip
     Console().print(table)
-
-
-def _subject(incident: dict[str, Any]) -> str:
-    return " ".join(f"{key} {value}" for key, value in incident.get("subject", {}).items())

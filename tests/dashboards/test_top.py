@@ -42,9 +42,9 @@ def job(step: int | None, name: str = "j1", attempt: int = 1) -> dict[str, Any]:
     return {"job": name, "attempt": attempt, "phase": "train", "step": step, "ranks": 8, "loss": 2.5}
 
 
-def shown(told: dict[str, Any], jobs: list[dict[str, Any]], course: Course | None = None, **more: Any) -> str:
+def shown(told: dict[str, Any], jobs: list[dict[str, Any]], course: Course | None = None, width: int = 110, **more: Any) -> str:
     out = io.StringIO()
-    Console(file=out, width=110, force_terminal=False).print(screen(told, jobs, course or Course(), **{"height": None, **more}))
+    Console(file=out, width=width, force_terminal=False).print(screen(told, jobs, course or Course(), **{"height": None, **more}))
     return out.getvalue()
 
 
@@ -58,6 +58,17 @@ def test_the_explanation_stands_on_a_line_of_its_own() -> None:
         line for line in shown(status(open=[incident("abcd")]), []).splitlines() if "node.lost" in line or "story" in line
     )
     assert "-> restart" in head and "story of abcd" in story
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("height", [None, 40])
+def test_a_narrow_terminal_cuts_neither_names_nor_states(width: int, height: int | None) -> None:
+    long = incident("5d9ac7b0", subject={"job": "llama-3-70b-pretrain-run-12", "rank": 1023, "node": "gpu-rack17-node04"})
+    text = shown(status(open=[long]), [job(12_345, "llama-3-70b-pretrain-run-12")], width=width, height=height)
+    for word in ("5d9ac7b0", "01-02 03:04:05", "confirmed", "node.lost -> restart", "rank 1023", "gpu-rack17-node04"):
+        assert word in text
+    assert text.count("llama-3-70b-pretrain-run-12") == 2
+    assert "…" not in text
 
 
 def test_what_does_not_fit_is_counted() -> None:
@@ -135,7 +146,7 @@ def test_one_look_ends_with_one_when_something_serious_is_open(witness: tuple[Wi
     fake.told = status(jobs={"j1": {"attempt": 2, "ranks": 8}}, open=[incident("abcd")])
     done = CliRunner().invoke(top, ["--config", config, "--once"], standalone_mode=False)
     assert done.return_value == 1
-    assert "node.lost node n1 -> restart" in done.output and "j1" in done.output
+    assert "node.lost -> restart" in done.output and "node n1" in done.output and "j1" in done.output
     fake.told = status()
     done = CliRunner().invoke(top, ["--config", config, "--json"], standalone_mode=False)
     assert done.return_value == 0
