@@ -20,6 +20,8 @@ ANSWER_SECONDS = 7.0
 #: Between the two questions: counts are of launched operations, so healthy ranks differ for a moment.
 BETWEEN_SECONDS = 10.0
 ANSWER_BYTES_MAX = 16 << 20
+#: Signals of one answer: a rack of 1,000 ranks that is gone needs no more to be believed.
+TOLD_MAX = 64
 
 
 def ask(address: str, seconds: float = ANSWER_SECONDS) -> str:
@@ -89,12 +91,15 @@ class Ras(Collector):
         return Readings(signals=signals)
 
     def _tell_dead(self, poll: RasPoll, job: str, now: float) -> list[Signal]:
+        """Processes that RAS cannot reach, as what the asking rank says of its peers; many tell no more than some do."""
         found = [(one, "dead") for one in poll.dead] + [(one, "missing") for one in poll.missing]
-        return [
-            self._signal(job, one, {"library": "nccl", "status": word, "by": "ras"}, now)
-            for one, word in found
-            if one.rank is not None
-        ]
+        signals = []
+        for one, word in found[:TOLD_MAX]:
+            data: dict[str, Any] = {"library": "nccl", "status": word, "by": "ras", "peer": one.node}
+            if one.rank is not None:
+                data["peer_rank"] = one.rank
+            signals.append(self._signal(job, 0, one, data, now))
+        return signals
 
     def _tell_lag(self, first: RasPoll, second: RasPoll, job: str, now: float) -> list[Signal]:
         """Ranks whose count stood still between the answers, behind a front that stands as well."""
@@ -113,14 +118,16 @@ class Ras(Collector):
                         "op": second.operation.get(group),
                         "by": "ras",
                     }
-                    signals.append(self._signal(job, one, data, now, kind="collective_timeout"))
-        return signals
+                    signals.append(self._signal(job, one.rank, one, data, now, kind="collective_timeout"))
+        return signals[:TOLD_MAX]
 
-    def _signal(self, job: str, one: RasRank, data: dict[str, Any], now: float, kind: str = "collective_error") -> Signal:
+    def _signal(
+        self, job: str, rank: int, one: RasRank, data: dict[str, Any], now: float, kind: str = "collective_error"
+    ) -> Signal:
         local = next((rank for rank in self._news.ranks if rank.job == job), None)
         if local is not None:
             data["attempt"] = local.attempt
-        return self.signal(now, kind, job=job, rank=one.rank, process=one.pid, text=one.text[:500], data=data)
+        return self.signal(now, kind, job=job, rank=rank, process=one.pid, text=one.text[:500], data=data)
 
 
 def _say(channel: socket.socket, line: str, until: float) -> str:

@@ -198,6 +198,23 @@ def test_a_rank_that_moves_on_is_not_told(server: FakeRas, tmp_path: Path) -> No
     assert isinstance(second, Readings) and second.signals == []
 
 
+def test_a_peer_that_ras_cannot_reach_is_told_as_the_askers_complaint(server: FakeRas, tmp_path: Path) -> None:
+    """The dead cannot complain: the rank that asks does, of its peer; in the text form a dead process has no rank."""
+    server.answer = (
+        "NCCL version 2.24.3 compiled with CUDA 12.8\nJob summary\n===========\n\nErrors\n======\n\nDEAD\n"
+        "  1 job process is considered dead (unreachable via the RAS network)\n  Process 77 on node 10.0.0.7 managing GPU 5\n\n"
+        "#0-0 (cf264af53edbe986) INCOMPLETE\n  Missing communicator data from 1 rank\n"
+        "  Rank 21 -- GPU 5 managed by process 77 on node 10.0.0.7\n"
+    )
+    ras = make_ras(server, tmp_path)
+    ras.told(suspect("j1"))
+    outcome = ras.read(1.0)
+    assert isinstance(outcome, Readings)
+    assert [(s.kind, s.rank, s.data["peer"], s.data.get("peer_rank"), s.data["status"]) for s in outcome.signals] == [
+        ("collective_error", 0, "10.0.0.7", None, "dead"), ("collective_error", 0, "10.0.0.7", 21, "missing"),
+    ]  # fmt: skip
+
+
 def test_a_ras_that_says_nothing_is_an_error_within_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeRas(None)
     with pytest.raises(CollectorError, match="timed out"):

@@ -176,8 +176,8 @@ class Torchrun:
                        "--max-restarts=2", "--rdzv-backend=c10d",
                        f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=outrider-test", str(script)]  # fmt: skip
             variables = os.environ | {"OUTRIDER_AGENT": f"/none/{node}/agent.sock", "OMP_NUM_THREADS": "1"}
-            quiet = subprocess.DEVNULL
-            self.agents.append(subprocess.Popen(command, env=variables, stdout=quiet, stderr=quiet, start_new_session=True))
+            with open(folder / f"{node}.log", "wb") as log:
+                self.agents.append(subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True))
 
     def close(self) -> None:
         for agent in self.agents:

@@ -147,7 +147,7 @@ Communicators... (0.00s)
 def test_ras_text_names_the_lagging_rank() -> None:
     assert is_ras(RAS)
     poll = parse_ras(RAS)[0]
-    lagging = poll.lagging["0-0 27a079b828ff1a75"][0]
+    lagging = poll.lagging["0-0 27a079b828ff1a75 AllReduce"][0]
     assert (lagging.rank, lagging.count, lagging.node, lagging.gpu) == (9, 6649, "10.0.0.1", 1)
 
 
