@@ -27,7 +27,7 @@ class RasRank:
 
 @dataclass(slots=True)
 class RasPoll:
-    """One answer. `lagging` by communicator and operation; `front`: the count most ranks reached; `dead`, `missing`, `failed`: named
+    """One answer. `lagging` by communicator and operation; `front`: the count most reached; `dead`, `missing`, `failed`: named
     ranks or processes."""
 
     line: int
