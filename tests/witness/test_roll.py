@@ -3,8 +3,13 @@
 from typing import Any
 
 import pytest
+from witness_doubles import FLEET, FakeEngine
 
+from detectors.witness.journal import Journal
+from detectors.witness.judge import Judge
+from detectors.witness.ledger_sqlite import SqliteLedger
 from detectors.witness.roll import JOBS_MAX, Roll
+from outrider.clock import ManualClock
 from outrider.signals import Signal
 
 
@@ -72,3 +77,12 @@ def test_the_roll_is_bounded() -> None:
     for number in range(JOBS_MAX + 50):
         roll.take(told("n1", (0, 0), job=f"j{number}"))
     assert roll.waiting == JOBS_MAX
+
+
+def test_the_judge_hears_of_such_a_job_only_when_it_is_whole(ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> None:
+    engine = FakeEngine()
+    judge = Judge(engine, FLEET, ledger, journal, clock, (9471, 9479))
+    judge.observe(told("n1", (0, 0), world=2))
+    assert judge.job_signals == {}
+    judge.observe(told("n2", (1, 0), world=2))
+    assert judge.job_signals["run7"].data["slots"] == [["n1", 0], ["n2", 0]]
