@@ -4,6 +4,7 @@ It runs in a thread with a loop of its own, so that a browser can be driven from
 """
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -33,7 +34,7 @@ from outrider.config.witness import Member, WitnessSection
 from outrider.fleet import Fleet, Job, Node
 from outrider.signals import Signal
 
-VIEWER, OPERATOR = "5e" * 16, "0f" * 16
+VIEWER, OPERATOR, AGENT = "5e" * 16, "0f" * 16, "a9" * 16
 #: The longest lease there is; each write renews it.
 LEASE_SECONDS = 60.0
 T = TypeVar("T")
@@ -146,7 +147,7 @@ class Stage:
         member = self.section.members[place]
         console = ConsoleSection(reports_dir=str(self.folder / "reports"), streams_max=3)
         config = Config({"witness": self.section, "console": console}, None)
-        access = Access({Role.VIEWER: (VIEWER,), Role.OPERATOR: (OPERATOR,)})
+        access = Access({Role.VIEWER: (VIEWER,), Role.OPERATOR: (OPERATOR,), Role.AGENT: (AGENT,)})
 
         async def status() -> dict[str, Any]:
             controls: list[Control] = await self.ledger.controls()
@@ -191,10 +192,15 @@ class Stage:
         ]
         self.do(self._commit(tuple(writes)))
 
-    async def _commit(self, writes: tuple[IncidentWrite, ...]) -> None:
+    def quarantine(self, *nodes: str) -> None:
+        """The council holds nodes out of use."""
+        memory = {"recovery": {"quarantined": dict.fromkeys(nodes, 1.0)}}
+        self.do(self._commit((), json.dumps(memory).encode()))
+
+    async def _commit(self, writes: tuple[IncidentWrite, ...], council: bytes | None = None) -> None:
         lease = await self.ledger.acquire("leader", "w1-1")
         assert lease is not None
-        await self.ledger.commit(Commit(term=lease.term, fence_before=0, fence=0, incidents=writes), "w1-1")
+        await self.ledger.commit(Commit(term=lease.term, fence_before=0, fence=0, incidents=writes, council=council), "w1-1")
         for pages in self.pages:
             pages.news.set()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from console_stage import OPERATOR, VIEWER, Stage, fleet_of, picture
+from console_stage import AGENT, OPERATOR, VIEWER, Stage, fleet_of, picture
 
 from outrider.signals import Signal
 
@@ -156,6 +156,25 @@ def test_operator_approves_acknowledges_dismisses_and_holds_back(operator: Perso
     operator.press("resume", "done")
     operator.sees("Pause all actions")
     assert not [one for one in stage.controls() if one.kind == "pause"]
+    operator.press("reset-brake", "the power is back")
+    operator.sees("sent: Let go of the brake")
+    assert operator.complaints() == []
+
+
+def test_operator_holds_a_job_and_a_node_and_lets_go_of_both(operator: Person, stage: Stage) -> None:
+    stage.quarantine("n00001")
+    operator.go("#/node/n00001").sees("Release")
+    operator.press("release", "repaired")
+    operator.sees("sent: Release")
+    operator.press("maintenance", "new firmware")
+    operator.sees("End maintenance")
+    operator.press("maintenance-off", "done")
+    operator.find("#do-maintenance")
+    operator.go("#/job/llama").sees("Job llama")
+    operator.press("maintenance", "a new data set")
+    operator.sees("sent: Maintenance")
+    found = {(one.kind, one.key) for one in stage.controls()}
+    assert {("release", "n00001"), ("maintenance", "llama")} <= found and ("maintenance", "n00001") not in found
     assert operator.complaints() == []
 
 
@@ -166,12 +185,19 @@ def test_viewer_sees_everything_and_can_do_nothing(chromium: Any, stage: Stage) 
     for place in ("#/outrider", "#/node/n00001", "#/job/llama"):
         person.go(place).find("h1")
         assert person.count("[id^=do-]") == 0
-    told = chromium.execute_async_script(
-        "const done = arguments[2]; fetch('/v1/approve', {method: 'POST', headers: {Authorization: 'Bearer ' + arguments[0]},"
-        " body: JSON.stringify({incident: arguments[1]})}).then((answer) => done(answer.status))",
-        VIEWER, ONE,
-    )  # fmt: skip
-    assert told == 403 and stage.controls() == []
+    ask = (
+        "const [token, path, body, done] = arguments; fetch('/v1/' + path, {method: 'POST', headers:"
+        " {Authorization: 'Bearer ' + token}, body: JSON.stringify(body)}).then((answer) => done(answer.status))"
+    )
+    body = {"incident": ONE, "node": "n00001", "on": True, "seconds": 60, "who": "eve", "reason": "because"}
+    for token, status in ((VIEWER, 403), (AGENT, 403), ("00" * 16, 401)):
+        for path in ("approve", "ack", "false_alarm", "release", "maintenance", "pause", "reset_brake"):
+            assert (path, chromium.execute_async_script(ask, token, path, body)) == (path, status)
+    assert stage.controls() == []
+
+
+def test_an_agents_token_opens_no_page(chromium: Any, stage: Stage) -> None:
+    assert Person(chromium, stage.urls[0]).log_in(AGENT).sees("This token is not known here.")
 
 
 def test_names_with_markup_are_text(operator: Person, stage: Stage) -> None:
