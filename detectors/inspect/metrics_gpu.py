@@ -1,4 +1,4 @@
-"""Findings about GPUs from their series: Xids, memory errors, heat, clocks, links, and GPUs that are not there."""
+"""Findings about GPUs from their series: Xids, memory errors, links, and GPUs that are not there; heat and clocks stand beside."""
 
 from statistics import median
 from typing import Any, Final
@@ -6,11 +6,12 @@ from typing import Any, Final
 from detectors.inspect.context import Context
 from detectors.inspect.findings import EvidenceLine, Finding, finding
 from detectors.inspect.kmsg_gpu import judge_gpus as judge_xids
+from detectors.inspect.metrics_gpu_finding import make
+from detectors.inspect.metrics_gpu_pace import heat_and_clocks, usual_of
 from detectors.inspect.metrics_table import Device, Series, Table
 from detectors.inspect.xid_events import XidEvents
 from outrider.catalogue import FAULTS, Response
 from outrider.catalogue.codes import CodeBook
-from outrider.parsers.dcgm import HARDWARE_THERMAL_BIT, POWER_BRAKE_BIT, SLOWDOWN_BIT, THERMAL_BITS
 from outrider.signals import Signal
 
 #: Corrected errors a second that no healthy GPU shows (healthy ones: a few a day), and how far above its peers.
@@ -18,12 +19,6 @@ FLOOD_PER_SECOND: Final = 1.0
 FLOOD_TIMES_PEERS: Final = 100.0
 #: From here a flood itself slows the GPU (each one interrupts the driver).
 HEAVY_PER_SECOND: Final = 100.0
-#: A clock below this share of its peers' under the same load is slow; sound ones differ by 1 to 3 %.
-SLOW_SHARE: Final = 0.85
-#: A GPU works from this utilisation on (%); idle ones clock down on purpose.
-BUSY: Final = 50.0
-#: Share of the time held back by heat from which it matters; the counter is in nanoseconds.
-THROTTLED_SHARE: Final = 0.05
 #: Links correct single errors by replay; so many within a file are a weak link.
 REPLAYS: Final = 10
 RECOVERIES: Final = 3
@@ -42,31 +37,10 @@ def judge_gpus(table: Table, context: Context) -> list[Finding]:
         for device in devices:
             peers = [peer for peer in devices if peer is not device]
             found += _memory(device, peers, context)
-            found += _heat_and_clocks(device, peers, context)
+            found += heat_and_clocks(device, peers, context)
             found += _links(device, peers, context)
         found += _missing(node, devices, table, context)
     return found
-
-
-def _subject(device: Device, context: Context) -> dict[str, Any]:
-    names = device.names
-    gpu, uuid, pci = names.get("gpu"), names.get("uuid"), names.get("pci")
-    return context.gpu_subject(
-        node=device.node,
-        index=gpu if isinstance(gpu, int) else None,
-        uuid=str(uuid) if uuid else None,
-        pci=str(pci) if pci else None,
-    )
-
-
-def _make(fault: str, device: Device, context: Context, why: str, evidence: list[EvidenceLine], **changed: Any) -> Finding:
-    response: Response = changed.pop("response", FAULTS[fault].response)
-    if response == "restart" and context.no_job:
-        response = "drain"
-    return finding(
-        fault, _subject(device, context), why, evidence=evidence, response=response,
-        next_steps=FAULTS[fault].first_commands, **changed,
-    )  # fmt: skip
 
 
 # --- Xids --------------------------------------------------------------------------------------------------------------------
@@ -131,12 +105,12 @@ def _memory(device: Device, peers: list[Device], context: Context) -> list[Findi
     found = []
     if (device.last("remap_failed") or 0) > 0:
         why = "A bad memory row could not be remapped: the card has no spare rows left."
-        found.append(_make("gpu.row_remap_failed", device, context, why, device.evidence("remap_failed")))
+        found.append(make("gpu.row_remap_failed", device, context, why, device.evidence("remap_failed")))
     uncorrected = max(device.since_reset("ecc_uncorrected"), device.growth("ecc_uncorrected_life"))
     if uncorrected >= 1:
         why = f"{uncorrected:.0f} uncorrectable memory errors came while it was watched."
         evidence = device.evidence("ecc_uncorrected", "ecc_uncorrected_life", "remap_uncorrected", "remap_pending")
-        found.append(_make("gpu.ecc_uncontained", device, context, why, evidence))
+        found.append(make("gpu.ecc_uncontained", device, context, why, evidence))
     elif device.growth("remap_uncorrected") >= 1 or (device.last("remap_pending") or 0) > 0:
         pending = (device.last("remap_pending") or 0) > 0
         why = (
@@ -145,7 +119,7 @@ def _memory(device: Device, peers: list[Device], context: Context) -> list[Findi
             else "A memory row was remapped after an uncorrectable error."
         )
         evidence = device.evidence("remap_pending", "remap_uncorrected")
-        found.append(_make("gpu.row_remap_pending", device, context, why, evidence))
+        found.append(make("gpu.row_remap_pending", device, context, why, evidence))
     return found + _flood(device, peers, context)
 
 
@@ -158,91 +132,15 @@ def _flood(device: Device, peers: list[Device], context: Context) -> list[Findin
         if rows < 1:
             return []
         why = f"{rows:.0f} memory rows were remapped after corrected errors."
-        return [_make("gpu.row_remap_pending", device, context, why, device.evidence("remap_corrected"), response="watch")]
+        return [make("gpu.row_remap_pending", device, context, why, device.evidence("remap_corrected"), response="watch")]
     why = f"{rate:.0f} corrected memory errors a second, its peers {usual:.0f}: the data is still right, the memory is not"
     why += f"; {rows:.0f} rows were remapped meanwhile." if rows >= 1 else "."
     response: Response = "drain" if rate >= HEAVY_PER_SECOND or rows >= 1 else "page"
     evidence = device.evidence("ecc_corrected", "ecc_corrected_life", "remap_corrected")
-    return [_make("gpu.ecc_corrected", device, context, why, evidence, response=response)]
+    return [make("gpu.ecc_corrected", device, context, why, evidence, response=response)]
 
 
 # --- heat and clocks ---------------------------------------------------------------------------------------------------------
-def _mask(device: Device, at: int) -> int | None:
-    """The reasons that hold the clock back at a scrape (counted from the end), as NVML's bits; None: not told."""
-    series = device.one("throttle")
-    if series is not None:
-        value = series.points[at][1] if len(series.points) >= -at else None
-        return None if value is None else int(value)
-    mask, told = 0, False
-    for name, bit in (("throttled_hw_thermal", 0x40), ("throttled_sw_thermal", 0x20), ("throttled_hw_power_brake", 0x80)):
-        for series in device.all_of(name):
-            value = series.points[at][1] if len(series.points) >= -at else None
-            told = told or value is not None
-            mask |= bit if value else 0
-    return mask if told else None
-
-
-def _heat_and_clocks(device: Device, peers: list[Device], context: Context) -> list[Finding]:
-    """A clock held back by heat or power, or below its peers' for no reason told. Two scrapes must agree, if there are two."""
-    scrapes = min(2, max((len(series.points) for series in device.series.values()), default=0))
-    masks = [mask for at in range(1, scrapes + 1) if (mask := _mask(device, -at)) is not None]
-    lasting = min(masks, key=int.bit_count) if masks else 0
-    slow = _slow_share(device, peers, scrapes)
-    throttled = device.rate("thermal_ns") / 1e9
-    heat = bool(lasting & THERMAL_BITS) or throttled >= THROTTLED_SHARE
-    hot = (device.last("temp_c") or 0) >= _hot_limit(peers, "temp_c") or (device.last("memory_temp_c") or 0) >= 95
-    evidence = device.evidence(
-        "temp_c", "memory_temp_c", "throttle", "thermal_ns", "sm_mhz", *(k for k, _ in device.series if k.startswith("throttled_"))
-    )
-    clock = f" Its clock is at {slow:.0%} of its peers'." if slow is not None and slow < SLOW_SHARE else ""
-    if heat or (hot and clock):
-        temperature = device.last("temp_c")
-        why = "Heat holds the clock back" + (f" ({temperature:.0f} C)." if temperature is not None else ".") + clock
-        hard = bool(lasting & HARDWARE_THERMAL_BIT) or bool(clock) or throttled >= THROTTLED_SHARE
-        return [_make("gpu.thermal", device, context, why, evidence, response="drain" if hard else "page")]
-    if lasting & POWER_BRAKE_BIT:
-        why = "The machine's power supply holds the GPU back (power brake)." + clock
-        return [_make("gpu.thermal", device, context, why, evidence, culprit="node", response="page", repair="investigate")]
-    if clock and _works(device):
-        limit, usual = device.last("power_limit_w"), _usual(peers, "power_limit_w")
-        capped = limit is not None and usual is not None and limit < usual * 0.95
-        why = (
-            f"Its power limit is {limit:.0f} W, its peers' {usual:.0f} W." if capped else "No heat or power reason is told."
-        ) + clock
-        evidence += device.evidence("power_limit_w", "util")
-        response: Response = "drain" if lasting & SLOWDOWN_BIT or (slow or 1) < 0.6 else "page"
-        return [_make("gpu.slow", device, context, why, evidence, response=response)]
-    return []
-
-
-def _hot_limit(peers: list[Device], measure: str) -> float:
-    """A GPU is hot from 87 C on (slowdown of data-centre GPUs begins there), or 15 degrees above its peers and over 75."""
-    usual = _usual(peers, measure)
-    return min(87.0, max(75.0, usual + 15.0)) if usual is not None else 87.0
-
-
-def _usual(peers: list[Device], measure: str) -> float | None:
-    values = [value for peer in peers if (value := peer.last(measure)) is not None]
-    return median(values) if values else None
-
-
-def _works(device: Device) -> bool:
-    return (device.last("util") or 0) >= BUSY
-
-
-def _slow_share(device: Device, peers: list[Device], scrapes: int) -> float | None:
-    """The clock's share of its busy peers' clock, the best of the last scrapes; None if it cannot be compared."""
-    mine = device.one("sm_mhz")
-    busy = [peer.one("sm_mhz") for peer in peers if _works(peer)]
-    if mine is None or len(busy) < 2 or not _works(device):
-        return None
-    shares = []
-    for at in range(1, scrapes + 1):
-        values = [value for series in busy if series and len(series.points) >= at and (value := series.points[-at][1])]
-        own = mine.points[-at][1] if len(mine.points) >= at else None
-        if own is not None and values:
-            shares.append(own / median(values))
-    return max(shares, default=None)
 
 
 # --- links -------------------------------------------------------------------------------------------------------------------
@@ -255,20 +153,20 @@ def _links(device: Device, peers: list[Device], context: Context) -> list[Findin
         why = f"NVLink errors: {recoveries:.0f} recoveries, {replays:.0f} replays, {crc:.0f} CRC errors a second."
         evidence = device.evidence("nvlink_recovery", "nvlink_replay", "nvlink_crc")
         if strongest or recoveries >= RECOVERIES:
-            found.append(_make("gpu.nvlink", device, context, why, evidence, response="page", decisive=False))
+            found.append(make("gpu.nvlink", device, context, why, evidence, response="page", decisive=False))
     if (device.last("nvlinks_down") or 0) > 0 and _grew_down(device.one("nvlinks_down")):
         why = "NVLinks of this GPU went down."
-        found.append(_make("gpu.nvlink", device, context, why, device.evidence("nvlinks_down"), decisive=False))
+        found.append(make("gpu.nvlink", device, context, why, device.evidence("nvlinks_down"), decisive=False))
     replay_rate = device.rate("pcie_replay")
     usual = median([peer.rate("pcie_replay") for peer in peers]) if peers else 0.0
     if replay_rate >= PCIE_REPLAYS_PER_SECOND and replay_rate >= usual * 10:
         why = f"{replay_rate * 60:.0f} PCIe replays a minute, its peers {usual * 60:.0f}: reseat it or look at its riser."
-        found.append(_make("gpu.other", device, context, why, device.evidence("pcie_replay"), response="page", repair="check_link"))
-    width, full = device.last("pcie_width"), device.last("pcie_width_max") or _usual(peers, "pcie_width")
+        found.append(make("gpu.other", device, context, why, device.evidence("pcie_replay"), response="page", repair="check_link"))
+    width, full = device.last("pcie_width"), device.last("pcie_width_max") or usual_of(peers, "pcie_width")
     if width is not None and full is not None and 0 < width < full:
         why = f"The GPU has {width:.0f} of {full:.0f} PCIe lanes: reseat it or look at its riser."
         evidence = device.evidence("pcie_width", "pcie_width_max")
-        found.append(_make("gpu.slow", device, context, why, evidence, response="page", repair="check_link"))
+        found.append(make("gpu.slow", device, context, why, evidence, response="page", repair="check_link"))
     action = device.last("recovery_action") or 0
     if action > 0:
         reboot = action in (2, 6, 7)
@@ -276,7 +174,7 @@ def _links(device: Device, peers: list[Device], context: Context) -> list[Findin
         repair = "reboot_node" if reboot else "investigate" if action == 5 else "reset_gpu"
         response: Response = "restart" if reboot else "page" if action == 5 else "drain"
         evidence = device.evidence("recovery_action")
-        found.append(_make("gpu.other", device, context, why, evidence, response=response, repair=repair))
+        found.append(make("gpu.other", device, context, why, evidence, response=response, repair=repair))
     return found
 
 
@@ -295,7 +193,7 @@ def _missing(node: str | None, devices: list[Device], table: Table, context: Con
     for device in gone:
         why = "The GPU's series ended while the others of its machine went on: the driver no longer shows it."
         evidence = [series.evidence() for series in list(device.series.values())[:3]]
-        found.append(_make("gpu.missing", device, context, why, evidence, response="restart"))
+        found.append(make("gpu.missing", device, context, why, evidence, response="restart"))
     expected = context.expected_gpus
     if expected and not gone and not table.bad and 0 < len(there) < expected and _complete(there):
         known = {part.pci for part in context.inventory if part.is_gpu and part.pci and (not part.node or part.node == node)}

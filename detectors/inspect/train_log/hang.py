@@ -6,7 +6,8 @@ from typing import Any, Final, cast
 
 from detectors.inspect.context import Context
 from detectors.inspect.findings import EvidenceLine, Finding, finding
-from detectors.inspect.train_log.story import Episode, Story, Told, last_lines
+from detectors.inspect.train_log.reading import last_lines
+from detectors.inspect.train_log.story import Episode, Story, Told
 from outrider.catalogue import Culprit, Repair
 
 #: More suspects than this share of the ranks are no odd ones.

@@ -13,15 +13,17 @@ from typing import Final
 from detectors.inspect.context import Context
 from detectors.inspect.findings import Finding, finding
 from detectors.inspect.sources import Source
-from detectors.inspect.train_log.causes import first_cause, is_crash, judge_cause, place, tier
+from detectors.inspect.train_log.cause_findings import judge_cause
+from detectors.inspect.train_log.causes import first_cause, is_crash, place, tier
 from detectors.inspect.train_log.hang import judge_hang
 from detectors.inspect.train_log.kernel import kernel_findings
 from detectors.inspect.train_log.network import KINDS as NETWORK_KINDS
 from detectors.inspect.train_log.network import complaints, judge_network, judge_recovered
 from detectors.inspect.train_log.numeric import judge_numbers
 from detectors.inspect.train_log.plan import is_before, judge_plan
+from detectors.inspect.train_log.reading import read_story
 from detectors.inspect.train_log.roots import LATE_SECONDS, is_root
-from detectors.inspect.train_log.story import PLANS, Episode, Story, Told, read_story
+from detectors.inspect.train_log.story import PLANS, Episode, Story, Told
 from outrider.catalogue import RESPONSES
 
 #: Culprits that are parts of machines: what they break is explained by them, whatever else was going on.
