@@ -16,7 +16,7 @@ import msgspec
 
 from alerts.bodies import Data
 from alerts.run_command import filled, run_command
-from alerts.schedulers.port import Done, NodeState, SchedulerError, fence_of, job_of, node_of, reason_of
+from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, fence_of, job_of, node_of, reason_of
 from alerts.schedulers.ranks import file_name, make_map, moved, write_map
 from outrider.config.targets import HostsTarget
 
@@ -179,6 +179,6 @@ def _judge(job: Job, order: Data) -> Done | None:
         return Done(status="old_fence", note=f"fence {job.fence} was here")
     if job.fence == order.fence and job.fence > 0:
         return None if job.stage != "running" else Done(status="already", note=f"attempt {job.attempt} runs")
-    if order.attempt is not None and order.attempt < job.attempt:
+    if order.attempt is not None and order.attempt < job.attempt and not amends(order, job.nodes, exact=True):
         return Done(status="old_attempt", note=f"attempt {job.attempt} runs")
     return None

@@ -20,7 +20,7 @@ from alerts.schedulers.kube_api import Conflict, KubeApi, Missing, Object
 from alerts.schedulers.kube_owners import ATTEMPT, FENCE, INCIDENT, REASON, Owner, Owners
 from alerts.schedulers.kube_ranks import map_data, write_map
 from alerts.schedulers.kueue import Kueue
-from alerts.schedulers.port import Done, NodeState, SchedulerError, job_of, node_of, reason_of
+from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, job_of, node_of, reason_of
 from outrider.config.targets import KubernetesTarget
 
 TAINT: Final = "outrider.dev/quarantined"
@@ -89,7 +89,7 @@ class KubernetesScheduler:
         if isinstance(mark, Done):
             return mark
         lost = {item.from_ for item in order.replace}
-        await self._keep_off(order, lost)
+        await self._keep_off(order, lost - {item.to for item in order.replace})
         if self._target.rank_map:
             await write_map(self._api, top, job, map_data(job, mark.attempt + 1, order.fence, order))
         old = [pod for pod in pods if pod["metadata"]["creationTimestamp"] <= mark.up_to]
@@ -187,6 +187,7 @@ class KubernetesScheduler:
     async def _mark(self, top: Owner, order: Data, pods: list[Object]) -> "Mark | Done":
         """Writes fence and attempt onto the owner. Returns what is to be ended, or why there is nothing to do."""
         result: list[Mark | Done] = []
+        nodes = {str(pod["spec"].get("nodeName")) for pod in pods}
 
         def make(owner: Object) -> Object | None:
             notes = owner["metadata"].get("annotations") or {}
@@ -200,10 +201,10 @@ class KubernetesScheduler:
                 done = Done(status="already", note=f"attempt {attempt} was ended under this fence")
                 result[:] = [done if ended else Mark(attempt, notes.get(UP_TO, up_to))]
                 return None
-            if order.attempt is not None and order.attempt <= attempt:
+            if order.attempt is not None and order.attempt <= attempt and not amends(order, nodes, exact=False):
                 result[:] = [Done(status="old_attempt", note=f"attempt {attempt} was ended before")]
                 return None
-            mark = Mark(order.attempt if order.attempt is not None else attempt + 1, up_to)
+            mark = Mark(max(order.attempt or 0, attempt + 1), up_to)
             result[:] = [mark]
             new = {
                 FENCE: str(order.fence), INCIDENT: str(order.incident), STAGE: "ending", UP_TO: up_to, ATTEMPT: str(mark.attempt),

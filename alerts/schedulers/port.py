@@ -4,6 +4,7 @@ Each call may come twice, late, or from a leader that is no more. The scheduler'
 annotation, a job's comment or annotation): what is older changes nothing, what is done already is success.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -100,6 +101,20 @@ def job_of(order: Data) -> str:
     if not order.job:
         raise SchedulerError("the order names no job", "no_such_job", again=False)
     return order.job
+
+
+def amends(order: Data, nodes: Iterable[str], *, exact: bool) -> bool:
+    """Whether an order about an older attempt counts all the same: what runs now, on `nodes`, is not where it should be.
+
+    A second fault before the job told of its new attempt is ordered for the attempt that the leader knows, under a larger fence.
+
+    Args:
+        exact: the scheduler puts slots where the order says; else only the nodes that are to be left count.
+    """
+    used = set(nodes)
+    left = {item.from_ for item in order.replace} - {item.to for item in order.replace}
+    wanted = {node for node in order.slots if node} if exact else set()
+    return bool(used & left) or (bool(used) and not wanted <= used)
 
 
 async def carry_out(scheduler: Scheduler, message: Message) -> Done:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from alerts.bodies import Data
-from alerts.schedulers.port import Done, NodeState, SchedulerError, fence_of, job_of, node_of, reason_of
+from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, fence_of, job_of, node_of, reason_of
 from alerts.schedulers.ranks import make_map, moved, read_map, told, write_map
 from alerts.schedulers.slurm_api import SlurmApi
 from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode
@@ -201,6 +201,8 @@ def _judge(job: SlurmJob, order: Data) -> Done | None:
         return Done(status="already", note=f"job {job.job_id} is in attempt {attempt}")
     if job.states & OVER and "PENDING" not in job.states:
         raise SchedulerError(f"job {job.job_id} is over: {'+'.join(sorted(job.states))}", "job_over", again=False)
+    if amends(order, job.nodes, exact=True):
+        return None
     if order.attempt is not None and attempt > order.attempt and job.states & RUNNING:
         return Done(status="old_attempt", note=f"job {job.job_id} already runs attempt {attempt}")
     if order.attempt is not None and attempt > order.attempt + 1:

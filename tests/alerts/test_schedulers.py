@@ -15,7 +15,7 @@ from kube_fake import TOKEN, Kube
 from alerts.bodies import Data, Replace
 from alerts.schedulers.hosts import HostsScheduler
 from alerts.schedulers.kubernetes import KubernetesScheduler
-from alerts.schedulers.port import Scheduler, SchedulerError, fence_of, reason_of
+from alerts.schedulers.port import Scheduler, SchedulerError, amends, fence_of, reason_of
 from alerts.schedulers.ranks import make_map, moved, read_map, told, write_map
 from alerts.schedulers.sender import SchedulerSender
 from alerts.schedulers.slurm import SlurmScheduler
@@ -142,7 +142,10 @@ class Hosts:
         return len({call[3] for call in self.calls("start")})
 
     def placed(self) -> list[str]:
-        return [call[1] for call in sorted(self.calls("start"), key=lambda call: int(call[2]))]
+        """Of the newest attempt."""
+        newest = max((int(call[3]) for call in self.calls("start")), default=0)
+        calls = [call for call in self.calls("start") if int(call[3]) == newest]
+        return [call[1] for call in sorted(calls, key=lambda call: int(call[2]))]
 
     @property
     def broken(self) -> bool:
@@ -237,6 +240,24 @@ async def test_restart_told_again_late_or_by_an_old_leader_restarts_nothing(stag
     assert (await stage.scheduler.restart(order(9, job="j1", attempt=1))).status == "old_attempt"
     assert stage.restarts() == 1
     assert stage.placed() == ["n1", "n9", "n3"]
+
+
+async def test_second_fault_before_the_job_told_of_its_new_attempt_amends_the_recovery(stage: Stage) -> None:
+    """The leader still knows attempt 1; attempt 2 runs already, on a node that is lost by now."""
+    scheduler = stage.scheduler
+    await scheduler.quarantine(order(node="n2"))
+    await scheduler.restart(RESTART)
+    await scheduler.release(order(6, node="n2"))
+    await scheduler.quarantine(order(7, node="n3"))
+    both = (*RESTART.replace, Replace(slot=2, from_="n3", to="n2"))
+    amended = order(8, job="j1", attempt=1, replace=both)
+    assert (await scheduler.restart(amended)).status == "done"
+    assert stage.placed() == ["n1", "n9", "n2"]
+    assert stage.restarts() == 2
+    assert (await scheduler.restart(amended)).status == "already"
+    late = order(9, job="j1", attempt=1, replace=both, slots=("n1", "n9", "n2"))
+    assert (await scheduler.restart(late)).status == "old_attempt", "all is where it should be"
+    assert stage.restarts() == 2
 
 
 @pytest.mark.parametrize(
@@ -334,6 +355,22 @@ def test_rank_map_file_and_environment_tell_the_same(tmp_path: Path) -> None:
         "0",
         "a",
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slots", "exact", "says"),
+    [
+        (["n1", "n3"], (), False, True),  # n3 is to be left
+        (["n1", "n9"], (), False, False),
+        (["n1", "n8"], ("n1", "n9"), True, True),  # the stand-in before was lost as well
+        (["n1", "n8"], ("n1", "n9"), False, False),  # Kubernetes places pods as it likes
+        (["n1", "n9"], ("n1", "n9"), True, False),
+        ([], ("n1", "n9"), True, False),  # nothing runs
+    ],
+)  # fmt: skip
+def test_order_for_an_older_attempt_counts_where_something_is_not_where_it_should_be(nodes, slots, exact, says) -> None:
+    swap = (Replace(slot=1, from_="n3", to="n9"),)
+    assert amends(order(attempt=1, slots=slots, replace=swap), nodes, exact=exact) is says
 
 
 def test_order_tells_where_the_ranks_were_before_the_restart() -> None:
