@@ -24,12 +24,32 @@ Steps = tuple[tuple[float | None, str], ...]
 ZERO_IS_WELL: Final[Steps] = ((None, GREEN), (1, RED))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Query:
-    """One expression and the legend of its lines."""
+@dataclass(frozen=True)
+class Number:
+    """One large number, with its recent course (`graph`) or as it stands now."""
 
+    title: str
+    about: str
     expr: str
-    legend: str = ""
+    steps: Steps = ((None, BLUE),)
+    unit: str = "short"
+    decimals: int | None = None
+    graph: bool = True
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over time. `lines`: legend -> expression; `points`: counts of events, each shown."""
+
+    title: str
+    about: str
+    lines: dict[str, str]
+    unit: str = "short"
+    steps: Steps = ()
+    stacked: bool = False
+    points: bool = False
+    minimum: float | None = 0
+    maximum: float | None = None
 
 
 @dataclass(kw_only=True)
@@ -61,6 +81,16 @@ class Board:
         self._x += width
         self._height = max(self._height, height)
 
+    def numbers(self, width: int, *numbers: Number) -> None:
+        """Large numbers side by side."""
+        for one in numbers:
+            self.add(_number(one), width, 4)
+
+    def charts(self, width: int, height: int, *charts: Chart) -> None:
+        """Pictures over time, one after the other."""
+        for one in charts:
+            self.add(_chart(one), width, height)
+
     def _break(self) -> None:
         self._x, self._y, self._height = 0, self._y + self._height, 0
 
@@ -69,42 +99,21 @@ class Board:
         return self._number
 
 
-def number(
-    title: str,
-    about: str,
-    expr: str,
-    *,
-    unit: str = "short",
-    steps: Steps = ((None, BLUE),),
-    decimals: int | None = None,
-    graph: bool = True,
-) -> Any:
-    """One large number, with its recent course (`graph`) or as it stands now."""  # fmt: skip
-    panel = _framed(stat.Panel(), title, about, unit, steps, decimals)
+def _number(one: Number) -> Any:
+    panel = _framed(stat.Panel(), one.title, one.about, one.unit, one.steps, one.decimals)
     return (
-        panel.with_target(_range(Query(expr=expr), "A") if graph else _instant(expr, "A"))
-        .graph_mode(looks.BigValueGraphMode.AREA if graph else looks.BigValueGraphMode.NONE)
+        panel.with_target(_range(one.expr, "A") if one.graph else _instant(one.expr, "A"))
+        .graph_mode(looks.BigValueGraphMode.AREA if one.graph else looks.BigValueGraphMode.NONE)
         .color_mode(looks.BigValueColorMode.VALUE)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .no_value("unknown")
     )
 
 
-def lines(
-    title: str,
-    about: str,
-    *queries: Query,
-    unit: str = "short",
-    stacked: bool = False,
-    steps: Steps = (),
-    minimum: float | None = 0,
-    maximum: float | None = None,
-    points: bool = False,
-) -> Any:
-    """Lines over time. Args: points: counts of events, each shown."""  # fmt: skip
-    panel = _framed(timeseries.Panel(), title, about, unit, steps, 0 if points else None)
-    for place, query in enumerate(queries):
-        panel = panel.with_target(_range(query, chr(ord("A") + place)))
+def _chart(one: Chart) -> Any:
+    panel = _framed(timeseries.Panel(), one.title, one.about, one.unit, one.steps, 0 if one.points else None)
+    for place, (legend, expr) in enumerate(one.lines.items()):
+        panel = panel.with_target(_range(expr, chr(ord("A") + place), legend))
     panel = (
         panel.legend(
             common.VizLegendOptions().display_mode(looks.LegendDisplayMode.TABLE).placement(looks.LegendPlacement.BOTTOM)
@@ -112,20 +121,20 @@ def lines(
         )
         .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING))
         .line_width(1)
-        .fill_opacity(60 if stacked else 8)
-        .show_points(looks.VisibilityMode.ALWAYS if points else looks.VisibilityMode.NEVER)
+        .fill_opacity(60 if one.stacked else 8)
+        .show_points(looks.VisibilityMode.ALWAYS if one.points else looks.VisibilityMode.NEVER)
         .span_nulls(False)
     )  # fmt: skip
-    if stacked:
+    if one.stacked:
         panel = panel.stacking(common.StackingConfig().mode(looks.StackingMode.NORMAL).group("A"))
-    if steps:
+    if one.steps:
         panel = panel.thresholds_style(common.GraphThresholdsStyleConfig().mode(looks.GraphThresholdsStyleMode.LINE))
-    if minimum is not None:
-        panel = panel.min(minimum)
-    return panel if maximum is None else panel.max(maximum)
+    if one.minimum is not None:
+        panel = panel.min(one.minimum)
+    return panel if one.maximum is None else panel.max(one.maximum)
 
 
-def states(title: str, about: str, query: Query, names: dict[str, tuple[str, str]], per_page: int = 20) -> Any:
+def states(title: str, about: str, legend: str, expr: str, names: dict[str, tuple[str, str]]) -> Any:
     """States over time, a line each. Args: names: value -> (word, colour)."""
     mapping = model.ValueMap(
         options={value: model.ValueMappingResult(text=word, color=colour, index=place)
@@ -133,36 +142,34 @@ def states(title: str, about: str, query: Query, names: dict[str, tuple[str, str
     )  # fmt: skip
     return (
         _framed(statetimeline.Panel(), title, about, "short", ((None, GREY),), None)
-        .with_target(_range(query, "A"))
+        .with_target(_range(expr, "A", legend))
         .mappings([mapping])
         .show_value(looks.VisibilityMode.AUTO)
         .merge_values(True)
         .row_height(0.85)
         .line_width(0)
         .fill_opacity(70)
-        .per_page(per_page)
+        .per_page(20)
         .legend(_legend())
         .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.SINGLE))
     )
 
 
-def bars(
-    title: str, about: str, query: Query, *, unit: str = "short", steps: Steps = ((None, BLUE),), maximum: float | None = None
-) -> Any:
+def bars(title: str, about: str, legend: str, expr: str, unit: str, steps: Steps, maximum: float) -> Any:
     """A bar for each thing, as it stands now."""
-    panel = (
+    return (
         _framed(bargauge.Panel(), title, about, unit, steps, None)
-        .with_target(_instant(query.expr, "A", legend=query.legend))
+        .with_target(_instant(expr, "A", legend))
         .display_mode(looks.BarGaugeDisplayMode.GRADIENT)
         .orientation(looks.VizOrientation.HORIZONTAL)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .show_unfilled(True)
         .min(0)
+        .max(maximum)
     )
-    return panel if maximum is None else panel.max(maximum)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """A column of a table: the label or value it shows, its heading, and how. `link`: (title, address)."""
 
@@ -235,9 +242,9 @@ def _legend() -> Any:
     return mode.placement(looks.LegendPlacement.BOTTOM).show_legend(True)
 
 
-def _range(query: Query, name: str) -> Any:
-    made = prometheus.Dataquery().expr(query.expr).ref_id(name).range().datasource(STORE)
-    return made.legend_format(query.legend or "__auto")
+def _range(expr: str, name: str, legend: str = "") -> Any:
+    made = prometheus.Dataquery().expr(expr).ref_id(name).range().datasource(STORE)
+    return made.legend_format(legend or "__auto")
 
 
 def _instant(expr: str, name: str, legend: str = "", shape: PromQueryFormat = PromQueryFormat.TIME_SERIES) -> Any:

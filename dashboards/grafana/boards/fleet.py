@@ -2,25 +2,29 @@
 
 from typing import Final
 
-from dashboards.grafana.boards.parts import TO_NETWORK, WHOLE_IS_WELL, open_incidents, top_nodes
-from dashboards.grafana.kit import AMBER, GREEN, RED, SITE, ZERO_IS_WELL, Board, Column, Query, Steps, bars, grid, lines, number
+from dashboards.grafana.boards.parts import SOME_ARE_WELL, SWITCH, WHOLE_IS_WELL, open_incidents, top_nodes
+from dashboards.grafana.kit import AMBER, GREEN, RED, SITE, ZERO_IS_WELL, Board, Chart, Column, Number, Steps, bars, grid
 from dashboards.grafana.scope import cluster, store
 
-#: Title, what it says, expression, colours.
-_NUMBERS: Final[tuple[tuple[str, str, str, Steps], ...]] = (
-    ("Nodes healthy", "Nodes with no incident and no doubt.", f'sum(max by (site) (outrider_nodes{{{SITE},state="healthy"}}))',
-     ((None, GREEN),)),
-    ("Nodes suspect", "Doubted by at least one witness, not confirmed.",
-     f'sum(max by (site) (outrider_nodes{{{SITE},state="suspect"}}))', ((None, GREEN), (1, AMBER))),
-    ("Nodes lost", "With a confirmed incident.", f'sum(max by (site) (outrider_nodes{{{SITE},state="lost"}}))', ZERO_IS_WELL),
-    ("Spares free", "Spare nodes that no incident has claimed; none means that the next loss waits for a repair.",
-     f"sum(max by (site) (outrider_spares_free{{{SITE}}}))", ((None, RED), (1, GREEN))),
-    ("Open incidents", "Confirmed and not yet over.",
-     f"sum(fault:outrider_incident_open:sum{{{SITE}}}) or vector(0)", ZERO_IS_WELL),
-    ("Brake", "1 while a brake holds every action back (mass failure, blind, paused by a person).",
-     f"max(outrider_brake{{{SITE}}})", ZERO_IS_WELL),
-    ("GPUs missing", "GPUs that nodes should have and the driver does not show.",
-     f"sum(site:outrider_gpus_missing:sum{{{SITE}}})", ZERO_IS_WELL),
+
+def _nodes(state: str) -> str:
+    return f'sum(max by (site) (outrider_nodes{{{SITE},state="{state}"}}))'
+
+
+_NUMBERS: Final = (
+    Number("Nodes healthy", "Nodes with no incident and no doubt.", _nodes("healthy"), ((None, GREEN),)),
+    Number("Nodes suspect", "Doubted by at least one witness, not confirmed.", _nodes("suspect"), ((None, GREEN), (1, AMBER))),
+    Number("Nodes lost", "With a confirmed incident.", _nodes("lost"), ZERO_IS_WELL),
+    Number("Spares free", "Spare nodes that no incident has claimed; none means that the next loss waits for a repair.",
+           f"sum(max by (site) (outrider_spares_free{{{SITE}}}))", SOME_ARE_WELL),
+    Number("Open incidents", "Confirmed and not yet over.", f"sum(fault:outrider_incident_open:sum{{{SITE}}}) or vector(0)",
+           ZERO_IS_WELL),
+    Number("Brake", "1 while a brake holds every action back (mass failure, blind, paused by a person).",
+           f"max(outrider_brake{{{SITE}}})", ZERO_IS_WELL),
+    Number("GPUs missing", "GPUs that nodes should have and the driver does not show.",
+           f"sum(site:outrider_gpus_missing:sum{{{SITE}}})", ZERO_IS_WELL),
+    Number("Nodes that report", "Share of agents that answer.", f"sum(rack:up:sum{{{SITE}}}) / sum(rack:up:count{{{SITE}}})",
+           WHOLE_IS_WELL, "percentunit"),
 )  # fmt: skip
 #: Reasons of a low clock that are faults; a software power limit is none.
 _HEAT: Final = 'reason=~".*(thermal|brake|hw_slowdown).*"'
@@ -38,6 +42,8 @@ _OFFENDERS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ("Throttled GPUs", "Nodes by GPUs whose clock heat or a power brake holds back; a software power limit is no fault.",
      f"sum by (node) (node:outrider_gpu_throttled:sum{{{SITE},{_HEAT}}})", "GPUs"),
 )  # fmt: skip
+_WORKS: Final = f"sum by (collector) (collector:outrider_collector_success:sum{{{SITE}}})"
+_HAS: Final = f"sum by (collector) (collector:outrider_collector_supported:sum{{{SITE}}})"
 
 
 def board() -> Board:
@@ -56,59 +62,33 @@ def board() -> Board:
 
 def _now(made: Board) -> None:
     made.row("Now")
-    for title, about, expr, steps in _NUMBERS:
-        made.add(number(title, about, expr, steps=steps), 3, 4)
-    report = f"sum(rack:up:sum{{{SITE}}}) / sum(rack:up:count{{{SITE}}})"
-    made.add(number("Nodes that report", "Share of agents that answer.", report, unit="percentunit", steps=WHOLE_IS_WELL), 3, 4)
+    made.numbers(3, *_NUMBERS)
     made.add(open_incidents("Open incidents", ""), 14, 9)
     nodes = f"sum by (state) (max by (site, state) (outrider_nodes{{{SITE}}}))"
-    seen = "As the leader of the witnesses sees them."
-    made.add(lines("Nodes by state", seen, Query(expr=nodes, legend="{{state}}"), stacked=True), 10, 9)
+    made.charts(10, 9, Chart("Nodes by state", "As the leader of the witnesses sees them.", {"{{state}}": nodes}, stacked=True))
 
 
 def _places(made: Board) -> None:
     made.row("By rack and switch")
-    made.add(
-        bars(
-            "Nodes that report, by rack",
-            "Racks with the smallest share of agents that answer; a whole rack points to power.",
-            Query(expr=f"bottomk(20, rack:up:sum{{{SITE}}} / rack:up:count{{{SITE}}})", legend="{{rack}}"),
-            unit="percentunit",
-            steps=WHOLE_IS_WELL,
-            maximum=1,
-        ),
-        8,
-        9,
+    reports = f"bottomk(20, rack:up:sum{{{SITE}}} / rack:up:count{{{SITE}}})"
+    about = "Racks with the smallest share of agents that answer; a whole rack points to power."
+    made.add(bars("Nodes that report, by rack", about, "{{rack}}", reports, "percentunit", WHOLE_IS_WELL, 1), 8, 9)
+    switches = (
+        f"switch:up:sum{{{SITE}}} / switch:up:count{{{SITE}}}",
+        f"switch:outrider_incident_open:sum{{{SITE}}}",
+        f"switch:outrider_port_up:sum{{{SITE}}} / switch:outrider_port_up:count{{{SITE}}}",
     )
-    made.add(
-        grid(
-            "Switches",
-            "Leaf switches by the share of nodes below them that answer, their open incidents and ports that are up.",
-            (
-                f"switch:up:sum{{{SITE}}} / switch:up:count{{{SITE}}}",
-                f"switch:outrider_incident_open:sum{{{SITE}}}",
-                f"switch:outrider_port_up:sum{{{SITE}}} / switch:outrider_port_up:count{{{SITE}}}",
-            ),
-            (
-                Column(name="switch", title="switch", link=TO_NETWORK),
-                Column(name="Value #A", title="nodes that report", unit="percentunit", steps=WHOLE_IS_WELL),
-                Column(name="Value #B", title="incidents", steps=ZERO_IS_WELL),
-                Column(name="Value #C", title="ports up", unit="percentunit", steps=WHOLE_IS_WELL),
-            ),
-        ),
-        8,
-        9,
+    columns = (
+        SWITCH,
+        Column("Value #A", "nodes that report", "percentunit", steps=WHOLE_IS_WELL),
+        Column("Value #B", "incidents", steps=ZERO_IS_WELL),
+        Column("Value #C", "ports up", "percentunit", steps=WHOLE_IS_WELL),
     )
-    made.add(
-        lines(
-            "Open incidents by fault",
-            "Each class of the catalogue that is open.",
-            Query(expr=f"sum by (fault) (fault:outrider_incident_open:sum{{{SITE}}})", legend="{{fault}}"),
-            stacked=True,
-        ),
-        8,
-        9,
-    )
+    about = "Leaf switches by the share of nodes below them that answer, their open incidents and ports that are up."
+    made.add(grid("Switches", about, switches, columns), 8, 9)
+    faults = f"sum by (fault) (fault:outrider_incident_open:sum{{{SITE}}})"
+    about = "Each class of the catalogue that is open."
+    made.charts(8, 9, Chart("Open incidents by fault", about, {"{{fault}}": faults}, stacked=True))
 
 
 def _offenders(made: Board) -> None:
@@ -118,72 +98,30 @@ def _offenders(made: Board) -> None:
     hottest = f"node:outrider_gpu_temperature_celsius:max{{{SITE}}}"
     heat: Steps = ((None, GREEN), (80, AMBER), (87, RED))
     made.add(top_nodes("Hottest GPUs", "Nodes by their hottest GPU.", hottest, "hottest", "celsius", heat), 8, 8)
-    made.add(
-        lines(
-            "Incidents in a day",
-            "Changes of incidents over a day: false alarms belong near zero.",
-            Query(expr=f"sum by (event) (fault_event:outrider_incidents:increase1d{{{SITE}}})", legend="{{event}}"),
-        ),
-        8,
-        8,
-    )
-    made.add(
-        lines(
-            "GPU utilisation",
-            "Mean share of time with a kernel on the GPU; a hung collective also shows 100 %.",
-            Query(expr=f"site:outrider_gpu_utilization_ratio:avg{{{SITE}}}", legend="{{site}}"),
-            unit="percentunit",
-            maximum=1,
-        ),
-        12,
-        8,
-    )
-    made.add(
-        lines(
-            "GPU power",
-            "Power of all GPUs; it falls before anything else when a job stands still.",
-            Query(expr=f"site:outrider_gpu_power_watts:sum{{{SITE}}}", legend="{{site}}"),
-            unit="watt",
-        ),
-        12,
-        8,
-    )
+    day = f"sum by (event) (fault_event:outrider_incidents:increase1d{{{SITE}}})"
+    about = "Changes of incidents over a day: false alarms belong near zero."
+    made.charts(8, 8, Chart("Incidents in a day", about, {"{{event}}": day}))
+    made.charts(
+        12, 8,
+        Chart("GPU utilisation", "Mean share of time with a kernel on the GPU; a hung collective also shows 100 %.",
+              {"{{site}}": f"site:outrider_gpu_utilization_ratio:avg{{{SITE}}}"}, "percentunit", maximum=1),
+        Chart("GPU power", "Power of all GPUs; it falls before anything else when a job stands still.",
+              {"{{site}}": f"site:outrider_gpu_power_watts:sum{{{SITE}}}"}, "watt"),
+    )  # fmt: skip
 
 
 def _coverage(made: Board) -> None:
     made.row("Coverage")
-    made.add(
-        grid(
-            "Collectors",
-            "On how many nodes each collector has its source, on how many it works, and its oldest reading. "
-            "What is not read is unknown, not healthy.",
-            (
-                f"sum by (collector) (collector:outrider_collector_supported:sum{{{SITE}}})",
-                f"sum by (collector) (collector:outrider_collector_success:sum{{{SITE}}})",
-                f"max by (collector) (collector:outrider_collector_age_seconds:max{{{SITE}}})",
-            ),
-            (
-                Column(name="collector", title="collector"),
-                Column(name="Value #A", title="nodes with its source"),
-                Column(name="Value #B", title="nodes where it works"),
-                Column(name="Value #C", title="oldest reading", unit="s", steps=((None, GREEN), (120, AMBER), (600, RED))),
-            ),
-        ),
-        12,
-        10,
+    columns = (
+        Column("collector", "collector"), Column("Value #A", "nodes with its source"), Column("Value #B", "nodes where it works"),
+        Column("Value #C", "oldest reading", "s", steps=((None, GREEN), (120, AMBER), (600, RED))),
+    )  # fmt: skip
+    oldest = f"max by (collector) (collector:outrider_collector_age_seconds:max{{{SITE}}})"
+    about = (
+        "On how many nodes each collector has its source, on how many it works, and its oldest reading. "
+        "What is not read is unknown, not healthy."
     )
-    made.add(
-        lines(
-            "Share of nodes where a collector works",
-            "Of the nodes that have its source.",
-            Query(
-                expr=f"sum by (collector) (collector:outrider_collector_success:sum{{{SITE}}}) / "
-                f"sum by (collector) (collector:outrider_collector_supported:sum{{{SITE}}})",
-                legend="{{collector}}",
-            ),
-            unit="percentunit",
-            maximum=1,
-        ),
-        12,
-        10,
-    )
+    made.add(grid("Collectors", about, (_HAS, _WORKS, oldest), columns), 12, 10)
+    share = {"{{collector}}": f"{_WORKS} / {_HAS}"}
+    about = "Of the nodes that have its source."
+    made.charts(12, 10, Chart("Share of nodes where a collector works", about, share, "percentunit", maximum=1))
