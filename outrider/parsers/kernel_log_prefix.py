@@ -69,7 +69,7 @@ def split_record(line: str, *, bare: bool = False, user_records: bool = False) -
     """
     first = line[:1]
     if first == "{":
-        return _journal_json(line)
+        return _journal_json(line, user_records)
     if outer := _OUTER.match(line):
         inner = split_record(line[outer.end() :], user_records=user_records)
         host = outer["outer"] if "/" not in outer["outer"] and "." not in outer["outer"] else None
@@ -150,8 +150,9 @@ def _epoch(year: int, month: str | int, day: str, clock: str, part: str | None =
     return t
 
 
-def _journal_json(line: str) -> Record | None:
-    """A record of `journalctl -o json`: the transport says who wrote it, which no process can forge."""
+def _journal_json(line: str, user_records: bool) -> Record | None:
+    """A record of `journalctl -o json`: the transport says that it came by /dev/kmsg, the facility whether the kernel wrote it; no
+    process can forge either. Of what a process wrote there journald takes the first word for its name: it is put back."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -161,8 +162,11 @@ def _journal_json(line: str) -> Record | None:
     if "_TRANSPORT" not in entry and entry.get("SYSLOG_IDENTIFIER") != "kernel":
         return None
     message = _journal_text(entry.get("MESSAGE"))
-    if message is None:
+    facility = str(entry.get("SYSLOG_FACILITY", "0"))
+    if message is None or not (facility == "0" or (user_records and facility == "1")):
         return None
+    if facility == "1" and isinstance(name := entry.get("SYSLOG_IDENTIFIER"), str):
+        message = f"{name}: {message}"
     boot, real = entry.get("_SOURCE_MONOTONIC_TIMESTAMP"), entry.get("__REALTIME_TIMESTAMP")
     stamp = next((str(value)[:18] for value in (real, boot) if str(value or "").isdecimal()), None)
     host = entry.get("_HOSTNAME")
