@@ -55,9 +55,9 @@ def order(fence: int, **more: object) -> Data:
 
 
 def places(out: Path, attempt: int) -> list[str]:
-    """The node of each rank of an attempt."""
+    """The node of each rank of an attempt, of those that have written theirs to the end."""
     found = sorted(out.glob(f"{attempt}-*"), key=lambda path: int(path.name.partition("-")[2]))
-    return [path.read_text().strip() for path in found]
+    return [text.strip() for path in found if (text := path.read_text()).endswith("\n")]
 
 
 async def test_job_loses_a_node_and_comes_back_on_the_spare_in_the_same_rank_order(
