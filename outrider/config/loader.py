@@ -4,6 +4,7 @@ import difflib
 import re
 import tomllib
 import typing
+from collections import Counter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,10 @@ import msgspec
 from outrider.errors import InputError, OutriderError
 
 S = TypeVar("S", bound=msgspec.Struct)
+#: Keys whose values are never shown.
+_SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
+#: Where a value stands: keys, and places in a list of tables.
+Path_ = tuple[str | int, ...]
 
 
 class ConfigError(OutriderError):
@@ -65,7 +70,7 @@ def load_sections(path: Path | None, sections: dict[str, type[msgspec.Struct]]) 
     return loaded
 
 
-def load_struct(table: Any, kind: type[S], file: str, text: str = "", path: tuple[str, ...] = ()) -> S:
+def load_struct(table: Any, kind: type[S], file: str, text: str = "", path: Path_ = ()) -> S:
     """Turns one table into one struct; `path` is the table's place in the file. Raises ConfigError."""
     value, problems = _build(kind, table, file, text, path)
     if problems:
@@ -73,10 +78,10 @@ def load_struct(table: Any, kind: type[S], file: str, text: str = "", path: tupl
     return typing.cast(S, value)
 
 
-def _build(kind: Any, table: Any, file: str, text: str, path: tuple[str, ...]) -> tuple[Any, list[InputError]]:
+def _build(kind: Any, table: Any, file: str, text: str, path: Path_) -> tuple[Any, list[InputError]]:
     """A struct from a table, field by field, so that every mistake is seen and not only the first."""
     if not isinstance(table, dict):
-        return None, [InputError("must be a table", file=file, line=_line_of(text, path), key=".".join(path))]
+        return None, [InputError("must be a table", file=file, line=_line_of(text, path), key=_key(path))]
     problems = []
     known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     values: dict[str, Any] = {}
@@ -90,24 +95,40 @@ def _build(kind: Any, table: Any, file: str, text: str, path: tuple[str, ...]) -
         values[known[name].name] = value
     for name, field in known.items():
         if field.required and name not in table:
-            problems.append(InputError("is missing", file=file, line=_line_of(text, path), key=".".join((*path, name))))
+            problems.append(InputError("is missing", file=file, line=_line_of(text, path), key=_key((*path, name))))
     if problems:
         return None, problems
     try:
         return kind(**values), []
     except (ValueError, TypeError) as error:
-        return None, [InputError(str(error), file=file, line=_line_of(text, path), key=".".join(path))]
+        return None, [InputError(str(error), file=file, line=_line_of(text, path), key=_key(path))]
 
 
-def _convert(kind: Any, raw: Any, file: str, text: str, path: tuple[str, ...]) -> tuple[Any, list[InputError]]:
+def _convert(kind: Any, raw: Any, file: str, text: str, path: Path_) -> tuple[Any, list[InputError]]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _build(kind, raw, file, text, path)
     try:
         return msgspec.convert(raw, kind, strict=True), []
     except msgspec.ValidationError as error:
+        if problems := _elements(kind, raw, file, text, path):
+            return None, problems
         what, _, inside = str(error).partition(" - at `$")  # msgspec's way to name an element of a list or table
-        more = "" if inside else _choices(kind) or f" (is {raw!r})"
-        return None, [InputError(what + more, file=file, line=_line_of(text, path), key=".".join(path) + inside.rstrip("`"))]
+        shown = "" if _SECRET.search(str(path[-1])) else f" (is {raw!r})"
+        more = "" if inside else _choices(kind) or shown
+        return None, [InputError(what + more, file=file, line=_line_of(text, path), key=_key(path) + inside.rstrip("`"))]
+
+
+def _elements(kind: Any, raw: Any, file: str, text: str, path: Path_) -> list[InputError]:
+    """The mistakes in a list of tables (`[[fleet.nodes]]`), each with the line of its own table."""
+    element = next((one for one in typing.get_args(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
+    if typing.get_origin(kind) is not tuple or element is None or not isinstance(raw, list):
+        return []
+    return [problem for index, one in enumerate(raw) for problem in _build(element, one, file, text, (*path, index))[1]]
+
+
+def _key(path: Path_) -> str:
+    """`fleet.nodes[3].rack`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
 
 
 def _choices(kind: Any) -> str:
@@ -115,21 +136,25 @@ def _choices(kind: Any) -> str:
     return f"; may be {', '.join(map(repr, typing.get_args(kind)))}" if typing.get_origin(kind) is typing.Literal else ""
 
 
-def _unknown(file: str, text: str, path: tuple[str, ...], known: list[str]) -> InputError:
-    near = difflib.get_close_matches(path[-1], known, 1)
+def _unknown(file: str, text: str, path: Path_, known: list[str]) -> InputError:
+    near = difflib.get_close_matches(str(path[-1]), known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
-    return InputError(f"unknown key{hint}", file=file, line=_line_of(text, path), key=".".join(path))
+    return InputError(f"unknown key{hint}", file=file, line=_line_of(text, path), key=_key(path))
 
 
-def _line_of(text: str, path: tuple[str, ...]) -> int | None:
+def _line_of(text: str, path: Path_) -> int | None:
     """The line on which a key stands, as far as a plain look at the text can tell."""
-    section: tuple[str, ...] = ()
+    section: Path_ = ()
+    counts: Counter[Path_] = Counter()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped.startswith("["):
-            section = tuple(part.strip().strip('"') for part in stripped.strip("[]").split("."))
+            section = tuple(part.strip().strip('"') for part in stripped.partition("#")[0].strip().strip("[]").split("."))
+            if stripped.startswith("[["):
+                counts[section] += 1
+                section = (*section, counts[section] - 1)
             if section == path:
                 return number
-        elif section == path[:-1] and re.match(rf'"?{re.escape(path[-1])}"?\s*[=.]', stripped):
+        elif section == path[:-1] and re.match(rf'"?{re.escape(str(path[-1]))}"?\s*[=.]', stripped):
             return number
     return _line_of(text, path[:-1]) if len(path) > 1 else None

@@ -8,7 +8,7 @@ from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
 from outrider.config.loader import ConfigError, load_sections
 from outrider.config.security import SecuritySection, write_secret
-from outrider.config.site import SiteSection
+from outrider.config.site import SiteSection, read_config
 from outrider.errors import InputError
 
 SECTIONS = {"site": SiteSection, "fleet": FleetSection, "agent": AgentSection, "security": SecuritySection}
@@ -92,10 +92,30 @@ def test_a_secret_that_is_not_set_is_told_by_its_key() -> None:
 
 
 def test_a_mistake_inside_a_list_is_named_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"outrider\.toml:3: fleet\.nodes\[0\]\.gpus: Expected `int`, got `str`$"):
+    with pytest.raises(ConfigError, match=r"outrider\.toml:3: fleet\.nodes\[0\]\.gpus: Expected `int`, got `str` \(is 'eight'\)$"):
         load(tmp_path, '[fleet]\nspares = []\nnodes = [{node = "n1", gpus = "eight"}]\n')
 
 
 def test_a_word_that_is_none_of_the_choices_is_answered_with_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="may be 'observe', 'advise', 'act'"):
         load(tmp_path, '[site]\nmode = "fight"\n')
+
+
+def test_a_mistake_in_a_list_of_tables_names_the_line_of_its_own_table(tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(
+        '[fleet]\nspares = []\n\n[[fleet.nodes]]\nnode = "a"\n\n[[fleet.nodes]] # the second\nnode = "b"\nrak = "r1"\n'
+        '[[fleet.nodes]]\nrack = 3\n[[collectors.mounts]]\npath = "/a"\n[[collectors.mounts]]\npaht = "/b"\n'
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    assert [(problem.line, problem.key) for problem in caught.value.problems] == [
+        (9, "fleet.nodes[1].rak"), (10, "fleet.nodes[2].node"), (11, "fleet.nodes[2].rack"),
+        (14, "collectors.mounts[1].path"), (15, "collectors.mounts[1].paht"),
+    ]  # fmt: skip
+
+
+def test_a_secret_of_the_wrong_type_is_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Expected") as caught:
+        load(tmp_path, "[security]\nheartbeat_key_file = 424242\nagent_token_file = 424242\n")
+    assert "424242" not in str(caught.value)
