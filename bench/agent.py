@@ -49,9 +49,8 @@ def tree(root: int) -> list[int]:
             with contextlib.suppress(OSError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     found = [root]
-    for pid in sorted(parents):
-        if parents[pid] in found:
-            found.append(pid)
+    for parent in found:  # grows while it is walked; numbers begin anew when they have run out, so their order says nothing
+        found += [pid for pid in sorted(parents) if parents[pid] == parent]
     return found
 
 
