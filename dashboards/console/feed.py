@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 #: At least this often there is a look, seconds: heartbeats that stay away change no ledger, and a page knows that we live.
 LOOK_SECONDS: Final = 1.0
-#: After a look that took d seconds the next comes no sooner than this, nor than 4 d: pages take at most a fifth of the loop's time.
+#: After a look that cost the loop d seconds the next comes no sooner than this, nor than 4 d: pages take a fifth of its time at most.
 PAUSE_SECONDS: Final = 0.1
 PAUSE_LOOKS: Final = 4.0
 #: Incidents that a page holds from the start besides all open ones; older ones are asked for.
@@ -82,7 +82,7 @@ class Feed:
         while self._watchers:
             await asyncio.sleep(max(PAUSE_SECONDS, PAUSE_LOOKS * took))
             await self._news()
-            began = time.monotonic()
+            began = time.thread_time()  # of this thread: a busy machine makes a look longer, not dearer
             try:
                 message = await self._look()
             except LedgerError as error:
@@ -90,7 +90,7 @@ class Feed:
             except Exception:  # our own bug: the pages are told, the witness lives on
                 log.exception("console_error")
                 message = {"trouble": "internal error; the witness's log tells more"}
-            took = time.monotonic() - began
+            took = time.thread_time() - began
             for queue in list(self._watchers):
                 if queue.qsize() >= QUEUE_MAX - 1:
                     self._watchers.discard(queue)
@@ -108,7 +108,7 @@ class Feed:
 
     async def _look(self) -> dict[str, Any]:
         """Takes the present in. Returns what is new since the last look."""
-        ledger, sight = self._pages.ledger, self._pages.sight
+        ledger, sight, before = self._pages.ledger, self._pages.sight, self._open
         pictures = self._with_open(await ledger.incidents(INCIDENTS_MAX if self._incidents else ALL_MAX))
         state = await ledger.leader_state()
         memory, now = read_memory(state.council), ledger.clock.monotonic()
@@ -116,11 +116,17 @@ class Feed:
         status.pop("open", None)
         status |= {"fence": state.fence, **standing(memory, now)}
         letters = state_letters(sight.fleet, pictures, memory, sight.heard, sight.now())
-        known = {str(picture["incident"]): slim(picture) for picture in pictures}
-        fresh = [line for name, line in known.items() if self._incidents.get(name) != line]
+        known = {str(one["incident"]): self._line(one, before) for one in pictures}
+        fresh = [line for name, line in known.items() if (old := self._incidents.get(name)) is not line and old != line]
         changes = _changes(self._letters, letters)
         self._incidents, self._letters, self._status = known, letters, status
         return {"states": changes, "incidents": fresh, "status": status}
+
+    def _line(self, picture: dict[str, Any], before: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """An incident's line; one that was not read again is the one that pages know."""
+        name = str(picture["incident"])
+        kept = self._incidents.get(name) if before.get(name) is picture else None
+        return kept if kept is not None else slim(picture)
 
     def _with_open(self, pictures: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The newest incidents, and those still open that have not changed for so long that they are not among these."""
@@ -135,6 +141,8 @@ class Feed:
 
 def _changes(before: str, after: str) -> list[tuple[int, str]]:
     """Places and new letters."""
+    if before == after:
+        return []
     if len(before) != len(after):
         return list(enumerate(after))
     return [(place, new) for place, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]

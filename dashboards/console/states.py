@@ -12,6 +12,7 @@ LETTERS: Final[dict[str, str]] = {
     "lost": "l", "quarantined": "q", "fault": "f", "recovering": "r", "maintenance": "m", "suspect": "s", "unstable": "n",
     "silent": "i", "unknown": "u", "spare": "p", "healthy": "h",
 }  # fmt: skip
+_RANKS: Final = {state: rank for rank, state in enumerate(LETTERS)}
 #: A heartbeat comes each second; the judge doubts after four. The map says so a little later, so that a pause does not flicker.
 SILENT_SECONDS: Final = 5.0
 #: Responses to a fault that takes the node's work with it.
@@ -101,14 +102,13 @@ def state_letters(
 
 def _by_incident(pictures: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Node -> the worst that open incidents say of it; a fault of a job alone is about no node."""
-    order = list(LETTERS)
     said: dict[str, str] = {}
     for picture in pictures:
         state = _state_of(picture)
         if state is None:
             continue
         for node in nodes_of(picture):
-            if node not in said or order.index(state) < order.index(said[node]):
+            if node not in said or _RANKS[state] < _RANKS[said[node]]:
                 said[node] = state
     return said
 
@@ -132,9 +132,9 @@ def nodes_of(picture: Mapping[str, Any]) -> list[str]:
     if str(picture.get("fault", "")).startswith("job."):
         return []
     extra = picture.get("extra")
-    named = extra.get("nodes") if isinstance(extra, Mapping) else None
+    named = extra.get("nodes") if isinstance(extra, dict) else None
     if isinstance(named, list | tuple) and named:
         return [str(name) for name in named]
     subject = picture.get("subject")
-    node = subject.get("node") if isinstance(subject, Mapping) else None
+    node = subject.get("node") if isinstance(subject, dict) else None
     return [str(node)] if node is not None else []
