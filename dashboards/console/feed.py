@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 #: At least this often there is a look, seconds: heartbeats that stay away change no ledger, and a page knows that we live.
 LOOK_SECONDS: Final = 1.0
-#: After a look that cost the loop d seconds the next comes no sooner than this, nor than 4 d: pages take a fifth of its time at most.
+#: After a look that cost the loop d seconds the next comes after this, at least, and 4 d: a fifth of its time at most.
 PAUSE_SECONDS: Final = 0.1
 PAUSE_LOOKS: Final = 4.0
 #: Incidents that a page holds from the start besides all open ones; older ones are asked for.
