@@ -11,6 +11,7 @@ from detectors.core.docket import Docket
 from detectors.core.parts import Parts
 from detectors.core.rules.exits import ExitRule
 from detectors.core.rules.gpu_codes import GpuCodeRule
+from detectors.core.rules.gpu_driver import GpuDriverRule
 from detectors.core.rules.gpu_health import GpuHealthRule
 from detectors.core.rules.hang import HangRule
 from detectors.core.rules.host import OOM_SECONDS, HostRule
@@ -46,6 +47,7 @@ class Rulebook:
         self.parts = Parts(world.fleet)
         self.codes = GpuCodeRule(world, self.parts, docket, codes)
         self.health = GpuHealthRule(world, self.parts, docket)
+        self.driver = GpuDriverRule(world, self.parts, docket, self.health.odd_one)
         self.links = LinkRule(world, docket, self.locate)
         self.host = HostRule(world, docket, self.locate)
         self.exits = ExitRule(
@@ -64,7 +66,7 @@ class Rulebook:
             "pcie": self.health.pcie,
             "gpu_state": self.health.state,
             "gpu_count": self.health.count,
-            "driver_call": self._suspects(self.health.driver_call),
+            "driver_call": self._suspects(self.driver.driver_call),
             "link": self._suspects(self.links.link),
             "port_counters": self.links.counters,
             "kernel": self._suspects(self._kernel),
@@ -160,7 +162,7 @@ class Rulebook:
         for job, text in standing:
             # The suspects first: a job's standing still then joins the incident of its cause.
             self.codes.stands(job, now, text)
-            self.health.stands(job, now, text)
+            self.driver.stands(job, now, text)
             self.links.stands(job, now, text)
             self.host.stands(job, now, text)
             self.docket.last(job)
@@ -181,7 +183,7 @@ class Rulebook:
             return "job.oom", Evidence(t=killed[0], kind="kernel", subject={"node": node}, effect="confirm", text=killed[1])
         if self.host.exit(state.name, rank, node, text, now) or self.links.exit(state, rank, node, text, now):
             return True
-        return self.health.exit(state.name, rank, node, index, text, now)
+        return self.driver.exit(state.name, rank, node, index, text, now)
 
     def _suspect_seat(self, state: JobState, rank: int, now: float) -> bool:
         """Whether a rank's own card is suspect, or a port of its node has been dark for longer than a blink."""
@@ -216,7 +218,7 @@ class Rulebook:
         if event == "panic":
             self.silence.confirming(node, text, now)
         elif event == "hung_task":
-            self.health.hung_task(node, text, now)
+            self.driver.hung_task(node, text, now)
         elif event == "boot":
             known, told_boot = self.codes.boots.get(node), signal.data.get("boot")
             if known is not None and told_boot is not None and told_boot != known:

@@ -119,6 +119,14 @@ class World:
         """Jobs with a slot on `node`, ended ones left out."""
         return [state for name in self.node_jobs.get(node, ()) if not (state := self.jobs[name]).ended]
 
+    def seat(self, node: str, index: int | None) -> dict[str, Any]:
+        """The job and rank that sit on a card; empty if none does."""
+        for state in self.jobs_on(node) if index is not None else ():
+            for rank in state.node_ranks.get(node, ()):
+                if state.slots[rank][1] == index:
+                    return {"job": state.name, "rank": rank}
+        return {}
+
     def tell_job(self, signal: Signal, now: float) -> JobState | None:
         """Takes in a `job` signal: a job tells its members (`value`: attempt). Returns its state, or None if it is old."""
         if signal.job is None or not isinstance(signal.value, int | float):

@@ -283,13 +283,13 @@ class GpuCodeRule:
         several = len(case.cards) >= CARDS_OF_ONE_CAUSE
         subject = {"node": case.gpu.node} if several else case.gpu.subject()
         extra: dict[str, Any] = {"codes": sorted(case.readings), "root": root.code.code, "lines": _rounded(case.lines)}
-        ranks = self._ranks(case.gpu)
-        if ranks is not None and not several:
+        ranks = self.world.seat(case.gpu.node, case.gpu.index)
+        if ranks and not several:
             subject |= ranks
         if several:
             text = f"{len(case.cards)} cards of {case.gpu.node}: {text}"
         dead = {state.name: set(state.exits) for state in self.world.jobs_on(case.gpu.node)}
-        if root.fault == "gpu.fallen_off_bus" and ranks is not None:
+        if root.fault == "gpu.fallen_off_bus" and ranks:
             dead[ranks["job"]].add(ranks["rank"])
         extra["dead_ranks"] = {job: sorted(gone) for job, gone in dead.items() if gone}
         key = (root.fault, case.gpu.key())
@@ -303,15 +303,6 @@ class GpuCodeRule:
         )  # fmt: skip
         if old is not None and old != key:
             self.docket.clear(_vote_key(*old), now, f"it is {root.fault}")
-
-    def _ranks(self, gpu: Gpu) -> dict[str, Any] | None:
-        if gpu.index is None:
-            return None
-        for state in self.world.jobs_on(gpu.node):
-            for rank in state.node_ranks.get(gpu.node, ()):
-                if state.slots[rank][1] == gpu.index:
-                    return {"job": state.name, "rank": rank}
-        return None
 
     def _clear(self, case: CodeCase, now: float, reason: str) -> None:
         if case.key is not None:
