@@ -29,18 +29,15 @@ class Witnesses:
 
     async def tell(self, signals: Sequence[Signal]) -> bool:
         """Sends to all; True: a majority has them. A repeat is dropped there by the signals' ids."""
-        session = make_session()
-        try:
-            told = await asyncio.gather(*(self._one(session, member, signals) for member in self._members))
-        finally:
-            await session.close()
+        told = await asyncio.gather(*(self._one(member, signals) for member in self._members))
         return sum(told) > len(self._members) // 2
 
-    async def _one(self, session: aiohttp.ClientSession, member: Member, signals: Sequence[Signal]) -> bool:
+    async def _one(self, member: Member, signals: Sequence[Signal]) -> bool:
         headers = {
             "Authorization": f"Bearer {self._token}", "Content-Type": "application/msgpack", SENT_HEADER: f"{time.monotonic():.6f}",
         }  # fmt: skip
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+        session = make_session(member.tls_ca)
         try:
             url, data = f"{member.url}/v1/signals", encode_batch(list(signals))
             async with session.post(url, data=data, headers=headers, timeout=timeout, allow_redirects=False) as answer:
@@ -49,6 +46,9 @@ class Witnesses:
                 log.warning("witness_refuses", witness=member.name, status=answer.status)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             log.warning("witness_unreachable", witness=member.name, error=str(error))
+        finally:
+            await session.close()
+            await asyncio.sleep(0)  # a connection that failed its TLS handshake is let go a turn later
         return False
 
 

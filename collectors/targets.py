@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+#: How Prometheus is told that a target speaks TLS; whom it trusts stands in its own `tls_config`.
+HTTPS = {"__scheme__": "https"}
+
 if TYPE_CHECKING:
     from outrider.config.agent import AgentSection
     from outrider.config.fleet import FleetSection
@@ -26,10 +29,10 @@ def targets(config_path: Path | None, folder: Path) -> int:
     config = read_config(config_path)
     site = config.get(SiteSection).name
     agents = agent_targets(config.get(FleetSection), config.get(AgentSection), site)
-    members = [
-        {"targets": [f"{member.address}:{member.http_port}"], "labels": {"witness": member.name, "site": site}}
-        for member in config.get(WitnessSection).members
-    ]
+    members = []
+    for member in config.get(WitnessSection).members:
+        labels = {"witness": member.name, "site": site} | (HTTPS if member.tls_cert else {})
+        members.append({"targets": [f"{member.address}:{member.http_port}"], "labels": labels})
     alerts = config.get(AlertsConfig)
     deliverers: list[dict[str, object]] = []
     if alerts.metrics_port:

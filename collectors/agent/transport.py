@@ -39,6 +39,9 @@ class WitnessLink:
         spool: where signals come from.
         wait_seconds: how long the witness may hold a request for orders.
         on_orders: called with each list of orders, from the thread.
+
+    Raises:
+        InputError: the file of the witness's authority holds none.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class WitnessLink:
         wait_seconds: float,
         on_orders: Callable[[str, list[Order]], None],
     ) -> None:
-        self.member = member
+        self.member, self._trust = member, member.trust()
         self.up = False
         self.errors = self.refused = self.sent = self.sent_bytes = 0
         self._node, self._spool, self._wait_seconds, self._on_orders = node, spool, wait_seconds, on_orders
@@ -79,7 +82,12 @@ class WitnessLink:
 
     def _forever(self, once: Callable[[http.client.HTTPConnection], None], limit: float) -> None:
         delay = RETRY_SECONDS[0]
-        connection = http.client.HTTPConnection(self.member.address, self.member.http_port, timeout=limit)
+        where = (self.member.address, self.member.http_port)
+        connection = (
+            http.client.HTTPConnection(*where, timeout=limit)
+            if self._trust is None
+            else http.client.HTTPSConnection(*where, timeout=limit, context=self._trust)
+        )
         while not self._stopping.is_set():
             try:
                 once(connection)

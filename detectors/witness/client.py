@@ -26,13 +26,14 @@ class Client:
     """The witnesses of one site, asked in their order."""
 
     def __init__(self, config: Config) -> None:
-        """Raises InputError when the configuration names no witness."""
+        """Raises InputError when the configuration names no witness, or a file that holds no authority."""
         self._members = config.get(WitnessSection).members
         if not self._members:
             if config.path is None:
                 raise InputError("no outrider.toml here: name one with --config, or let `outrider up` write one for this machine")
             raise InputError("names no witness", file=str(config.path), key="witness.members")
         self._security = config.get(SecuritySection)
+        self._trust = {member.name: member.trust() for member in self._members}
 
     def get(self, path: str, **query: Any) -> Any:
         """The answer to a question, as a viewer.
@@ -55,7 +56,8 @@ class Client:
                 member.url + path, data=body, headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             )
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310
+                trust = self._trust[member.name]
+                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=trust) as answer:  # noqa: S310
                     return msgspec.json.decode(answer.read())
             except urllib.error.HTTPError as error:
                 with error:

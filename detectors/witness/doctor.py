@@ -173,7 +173,7 @@ def _ask(member: Member, token: str, node: str) -> Finding:
     )
     began = time.monotonic()
     try:
-        with urllib.request.urlopen(request, timeout=3.0):  # noqa: S310
+        with urllib.request.urlopen(request, timeout=3.0, context=member.trust()):  # noqa: S310
             took = time.monotonic() - began
     except urllib.error.HTTPError as error:
         with error:
@@ -181,6 +181,8 @@ def _ask(member: Member, token: str, node: str) -> Finding:
                 error.code, f"HTTP {error.code}"
             )
         return Finding(check=check, state="fail", text=f"{member.url} answers, but {why}")
+    except InputError as error:
+        return Finding(check=check, state="fail", text=str(error))
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error or type(error).__name__
         return Finding(check=check, state="fail", text=f"{member.url} is not reached, or something else answers: {reason}")

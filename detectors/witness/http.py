@@ -6,6 +6,7 @@ Everything that comes in is bounded; bad input is answered 4xx with one line of 
 
 import asyncio
 import os
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib.metadata import entry_points
@@ -121,7 +122,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return answer({"error": "internal error; the witness's log tells more"}, 500)
 
 
-async def serve(app: web.Application, address: str, port: int) -> web.AppRunner:
+async def serve(app: web.Application, address: str, port: int, tls: ssl.SSLContext | None = None) -> web.AppRunner:
     """Listens.
 
     Raises:
@@ -130,7 +131,7 @@ async def serve(app: web.Application, address: str, port: int) -> web.AppRunner:
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, address, port).start()
+        await web.TCPSite(runner, address, port, ssl_context=tls).start()
     except OSError as error:
         await runner.cleanup()
         said = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)  # without asyncio's own long words

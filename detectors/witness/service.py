@@ -45,6 +45,7 @@ from outrider.config.site import Config, SiteSection
 from outrider.config.witness import WitnessSection
 from outrider.errors import InputError
 from outrider.signals import Signal
+from outrider.tls import server_context
 
 log = structlog.get_logger()
 
@@ -118,7 +119,8 @@ class Witness:
             receiver = HeartbeatReceiver(self.member.address, self.member.heartbeat_port, self._keys, self._beat, self.clock)
             self.receiver = receiver
             stack.callback(receiver.close)
-            runner = await serve(self._application(), self.member.address, self.member.http_port)
+            tls = server_context(self.member.tls_cert, self.member.tls_key) if self.member.tls_cert else None
+            runner = await serve(self._application(), self.member.address, self.member.http_port, tls)
             stack.push_async_callback(runner.cleanup)
             receiver.start(asyncio.get_running_loop())
             log.info("witness_ready", witness=self.name, url=self.member.url, heartbeats=receiver.port)

@@ -1,6 +1,10 @@
 """Section `[witness]`: the witnesses, where they listen, and their bounds."""
 
+import ssl
+
 from msgspec import Struct
+
+from outrider.tls import client_context
 
 
 class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -10,6 +14,8 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: where it listens and where agents reach it. Default: loopback, so nobody from outside.
     http_port, heartbeat_port: TCP port for signals, orders and questions; UDP port for heartbeats. 1 to 65535.
     vantage: what the witness shares with others (host, rack, power); two of one vantage point fall together. Empty: the address.
+    tls_cert, tls_key: PEM files with which its HTTP port speaks TLS (both or none; read at its start). Empty: clear text.
+    tls_ca: PEM file of the authority that its clients trust. Empty: the system's.
     """
 
     name: str
@@ -17,17 +23,26 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     heartbeat_port: int
     address: str = "127.0.0.1"
     vantage: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
 
     def __post_init__(self) -> None:
         for key in ("http_port", "heartbeat_port"):
             if not 0 < getattr(self, key) < 65536:
                 raise ValueError(f"{key} must be 1..65535 (is {getattr(self, key)})")
+        if bool(self.tls_cert) is not bool(self.tls_key):
+            raise ValueError("tls_cert and tls_key belong together")
 
     @property
     def url(self) -> str:
         """Base address of its HTTP interface."""
         host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"http://{host}:{self.http_port}"
+        return f"{'https' if self.tls_cert else 'http'}://{host}:{self.http_port}"
+
+    def trust(self) -> ssl.SSLContext | None:
+        """How a client checks its certificate; None: it speaks clear text. Raises InputError."""
+        return client_context(self.tls_ca) if self.tls_cert else None
 
 
 class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,175 @@
+"""Witnesses over TLS: agent, commands, doctor and deliverer speak it, check the certificate, and never fall back to clear text."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from alerts_doubles import until
+
+from alerts.witnesses import Witnesses
+from collectors.agent.spool import Spool
+from collectors.agent.transport import WitnessLink
+from detectors.witness import http
+from detectors.witness.client import Client
+from detectors.witness.doctor import _ask
+from outrider.config.security import SecuritySection, write_secret
+from outrider.config.site import Config, read_config
+from outrider.config.witness import Member, WitnessSection
+from outrider.errors import InputError, OutriderError
+from outrider.signals import Signal, decode_batch
+from outrider.tls import client_context, server_context
+from outrider.wire import encode_acknowledgement, encode_orders
+
+pytestmark = pytest.mark.real
+
+
+def openssl(*words: object) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=30)
+
+
+def authority(folder: Path, name: str) -> Path:
+    """A certificate authority of the test's own."""
+    path = folder / f"{name}.pem"
+    new = ("-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", folder / f"{name}.key", "-out", path)
+    openssl("req", "-x509", *new, "-subj", f"/CN={name}")
+    return path
+
+
+def signed(folder: Path, by: Path) -> tuple[Path, Path]:
+    """Certificate and key for 127.0.0.1, signed by an authority."""
+    request, cert, key = folder / "w.csr", folder / "w.pem", folder / "w.key"
+    openssl("req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=w1")
+    names = folder / "names"
+    names.write_text("subjectAltName=IP:127.0.0.1\n")
+    made = ("-CA", by, "-CAkey", by.with_suffix(".key"), "-CAcreateserial", "-days", "1", "-extfile", names, "-out", cert)
+    openssl("x509", "-req", "-in", request, *made)
+    key.chmod(0o600)
+    return cert, key
+
+
+class Answering:
+    """As much of a witness as its clients ask for."""
+
+    def __init__(self) -> None:
+        self.signals: list[Signal] = []
+
+    def application(self) -> web.Application:
+        app = web.Application()
+        app.router.add_get("/v1/status", self._status)
+        app.router.add_get("/v1/orders", self._orders)
+        app.router.add_post("/v1/signals", self._take)
+        return app
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return web.json_response({"scheme": request.scheme})
+
+    async def _orders(self, _: web.Request) -> web.Response:
+        return web.Response(body=encode_orders([]))
+
+    async def _take(self, request: web.Request) -> web.Response:
+        signals = decode_batch(await request.read())
+        self.signals += signals
+        return web.Response(body=encode_acknowledgement(signals[-1].id))
+
+
+@pytest.fixture
+async def serve(tmp_path: Path) -> AsyncIterator[Callable]:
+    """Starts one behind a certificate of the authority `ours`; returns it and the member as clients know it."""
+    runners = []
+
+    async def start(trusted: str = "ours") -> tuple[Answering, Config]:
+        ours = authority(tmp_path, "ours")
+        cert, key = signed(tmp_path, ours)
+        ca = ours if trusted == "ours" else authority(tmp_path, trusted)
+        witness = Answering()
+        runners.append(await http.serve(witness.application(), "127.0.0.1", 0, server_context(str(cert), str(key))))
+        port = runners[-1].addresses[0][1]
+        for name in ("agent", "viewer"):
+            write_secret(tmp_path / name)
+        site = tmp_path / "site.toml"
+        site.write_text(
+            f'[[witness.members]]\nname = "w1"\nhttp_port = {port}\nheartbeat_port = 9\ntls_cert = "{cert}"\ntls_key = "{key}"\n'
+            f'tls_ca = "{ca}"\n[security]\nagent_token_file = "{tmp_path}/agent"\nviewer_token_file = "{tmp_path}/viewer"\n'
+        )
+        return witness, read_config(str(site))
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+def link_of(config: Config, folder: Path) -> tuple[WitnessLink, Spool]:
+    (member,) = config.get(WitnessSection).members
+    spool = Spool(folder / "spool", ("w1",), node="n1", boot="b", start=1, bytes_max=1 << 20)
+    return WitnessLink(
+        node="n1", boot="b", member=member, token="t", spool=spool, wait_seconds=0.2, on_orders=lambda *_: None
+    ), spool  # fmt: skip
+
+
+async def end(link: WitnessLink) -> None:
+    """Its threads are gone before the server goes: none is in the middle of a handshake then."""
+    link.stop()
+    for thread in link._threads:
+        await asyncio.to_thread(thread.join, 10.0)
+
+
+async def asked(config: Config) -> Any:
+    return await asyncio.to_thread(Client(config).get, "/v1/status")
+
+
+async def test_every_client_speaks_tls_with_a_witness_whose_authority_it_trusts(serve, tmp_path: Path) -> None:
+    witness, config = await serve()
+    (member,) = config.get(WitnessSection).members
+    assert member.url.startswith("https://")
+    assert await asked(config) == {"scheme": "https"}
+    assert await Witnesses(config.get(WitnessSection), config.get(SecuritySection)).tell([Signal(t=1.0, kind="step", id="a/b/0/1")])
+    assert (await asyncio.to_thread(_ask, member, "t", "n1")).state in ("ok", "warn")
+    link, spool = link_of(config, tmp_path)
+    link.begin()
+    try:
+        spool.add(Signal(t=2.0, kind="step", value=7))
+        await until(lambda: [signal.value for signal in witness.signals] == [None, 7])
+        assert link.errors == 0
+    finally:
+        await end(link)
+
+
+async def test_no_client_tells_a_witness_of_an_unknown_authority_anything(serve, tmp_path: Path) -> None:
+    witness, config = await serve("strange")
+    (member,) = config.get(WitnessSection).members
+    with pytest.raises(OutriderError, match="certificate verify failed"):
+        await asked(config)
+    assert not await Witnesses(config.get(WitnessSection), config.get(SecuritySection)).tell([Signal(t=1.0, kind="step")])
+    finding = await asyncio.to_thread(_ask, member, "t", "n1")
+    assert (finding.state, "certificate verify failed" in finding.text) == ("fail", True)
+    link, spool = link_of(config, tmp_path)
+    link.begin()
+    try:
+        spool.add(Signal(t=2.0, kind="step", value=7))
+        await until(lambda: link.errors >= 2)
+        assert (link.up, link.sent) == (False, 0)
+    finally:
+        await end(link)
+    assert witness.signals == []
+
+
+def test_files_that_do_not_serve_are_one_line(tmp_path: Path) -> None:
+    ours = authority(tmp_path, "ours")
+    cert, key = signed(tmp_path, ours)
+    with pytest.raises(InputError, match="cannot be used as certificate"):
+        server_context(str(cert), str(ours.with_suffix(".key").rename(tmp_path / "other.key")))
+    key.chmod(0o604)
+    with pytest.raises(InputError, match="open to everybody"):
+        server_context(str(cert), str(key))
+    with pytest.raises(InputError, match="holds no certificate"):
+        client_context(str(key))
+    with pytest.raises(msgspec.ValidationError, match="belong together"):
+        msgspec.convert({"name": "w1", "http_port": 1, "heartbeat_port": 2, "tls_cert": "x"}, Member)
