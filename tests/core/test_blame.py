@@ -142,3 +142,12 @@ def test_blame_answers_as_its_slow_twin_does(fleet: Fleet, data: st.DataObject) 
     working = set(data.draw(st.lists(st.sampled_from(parts), max_size=6)))
     told = [(cause.level, cause.name, cause.parts) for cause in common_causes(topology, failing, working)]
     assert told == twin.causes(failing, working)
+
+
+def test_what_explains_hardly_more_is_not_worth_going_higher_for() -> None:
+    nodes = tuple(Node(node=f"n{k}", rack="big" if k < 16 else "rest", power="feed") for k in range(17))
+    failing = {("node", node.node) for node in nodes}
+    assert names(common_causes(Topology(Fleet(nodes=nodes)), failing)) == [("rack", "big")]
+    nodes = tuple(Node(node=f"n{k}", rack="big" if k < 16 else "rest", power="feed") for k in range(20))
+    failing = {("node", node.node) for node in nodes}
+    assert names(common_causes(Topology(Fleet(nodes=nodes)), failing)) == [("power", "feed")]
