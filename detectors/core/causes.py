@@ -5,6 +5,7 @@ ranks), touches the same node or job, and is near in time. Of two equals the fir
 """
 
 from detectors.core.incident import Incident
+from outrider.catalogue import RESPONSES
 
 #: Depth of a fault: the larger explains the smaller in the same place. What is not here is DEPTH_OTHER.
 DEPTHS: dict[str, int] = {
@@ -52,6 +53,7 @@ OF_THE_JOB = frozenset({"job.rank_exit", "job.app_error", "job.hang", "job.strag
 #: Causes of many things at once, and what they explain.
 OF_MANY = frozenset({"switch.down", "domain.lost", "path.broken", "monitor.blind"})
 OF_SILENCE = frozenset({"node.lost", "node.hung", "agent.lost", "path.broken"})
+OF_STORAGE = frozenset({"storage.full", "storage.errors", "storage.hang"})
 OF_PORTS = frozenset({"nic.down", "link.flapping", "link.errors", "nic.degraded"})
 #: What one more silence of an unstable node can look like: nobody is told of each.
 OF_SHORT_SILENCE = frozenset({"agent.lost", "path.broken"})
@@ -75,10 +77,15 @@ def explains(cause: Incident, effect: Incident) -> bool:
     shared = {job for job, attempt in effect.jobs.items() if cause.jobs.get(job, -1) == attempt}
     deep, shallow = DEPTHS.get(cause.fault, DEPTH_OTHER), DEPTHS.get(effect.fault, DEPTH_OTHER)
     near = abs(effect.opened_t - cause.opened_t) <= TOLD_LATE_SECONDS
-    # A job that has lived with a fault since then has another reason to stop now.
-    stops_job = cause.response == "restart" or (deep >= STOPS_JOB and near)
+    # A job that has lived with a fault since then has another reason to stop now; and who only tells a person of a fault does not
+    # bring the job back: an end of it that asks for a restart stands by itself. (Below a dark switch it would only end again.)
+    enough = cause.fault in OF_MANY or _rank(cause) >= _rank(effect)
+    stops_job = cause.response == "restart" or (deep >= STOPS_JOB and near and enough)
     if effect.fault in OF_THE_JOB and shared and stops_job:
         return deep > shallow or (deep == shallow and cause.opened_t <= effect.opened_t)
+    if effect.fault == "job.snapshot_failed" and cause.fault in OF_STORAGE:
+        # The storage stays as it is until somebody mends it: a snapshot that fails much later still fails for it.
+        return bool(shared) and cause.opened_t <= effect.opened_t + TOLD_LATE_SECONDS
     if cause.fault in OF_MANY and "node" not in cause.subject:
         # What hangs below a dark switch or a silent rack is its consequence; so is the same switch told of in another way.
         same_switch = cause.subject.get("switch") is not None and cause.subject.get("switch") == effect.subject.get("switch")
@@ -105,8 +112,14 @@ def _on_one_node(cause: Incident, effect: Incident, deep: int, shallow: int) -> 
         return cause.fault in SILENCES and deep > shallow
     if effect.fault.startswith("gpu."):
         if cause.fault.startswith("gpu."):
-            return deep > shallow or (deep == shallow and earlier)  # several cards of one node at once have one cause
+            # Several cards of one node at once have one cause; what asks for less never hides what asks for more.
+            more, less = _rank(cause), _rank(effect)
+            return (deep > shallow and more >= less) or (deep == shallow and (more > less or (more == less and earlier)))
         return cause.fault in LOSE_THE_HOST and earlier
     if effect.fault in OF_PORTS:
         return cause.fault in LOSE_THE_HOST
     return effect.fault in SLOWNESS and cause.fault in SLOW and deep > shallow
+
+
+def _rank(incident: Incident) -> int:
+    return RESPONSES.index(incident.response)

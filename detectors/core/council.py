@@ -132,6 +132,9 @@ class Council:
         if incident.state not in OPEN:
             return []
         if ballot.key != incident.keys[0]:
+            if tally.outcome is Outcome.CONFIRMED and tally.newest is not None and self.register.outgrows(incident, tally.newest):
+                self.register.part(incident, ballot.key)
+                return self._unknown(tally, now)
             if tally.newest is not None and tally.outcome is not Outcome.REFUTED:
                 incident.add(tally.newest.evidence)
             return []

@@ -104,6 +104,20 @@ class Register:
             self.by_key[key] = host.id
         host.add(incident.evidence)
 
+    def outgrows(self, host: Incident, vote: Vote) -> bool:
+        """Whether what joined a host now asks for more than the host, and the host does not explain that too."""
+        if RESPONSES.index(vote.response) <= RESPONSES.index(host.response) or self.settled(vote):
+            return False
+        incident = open_incident(vote, {}, vote.t)
+        incident.opened_t = host.opened_t  # its beginning is as near to the host's as it was when it joined
+        self.place(incident, vote)
+        return not explains(host, incident)
+
+    def part(self, host: Incident, key: str) -> None:
+        """Takes a vote's key out of its host again: it stands by itself."""
+        host.keys.remove(key)
+        self.by_key.pop(key, None)
+
     def told(self, incident: Incident, now: float) -> list[Decision]:
         """The incident's line and its actions."""
         if _blinds(incident):

@@ -131,3 +131,51 @@ def test_an_abort_beside_a_contained_error_of_another_card_waits_for_its_cause()
     end(cluster, -6, rank=1)
     cluster.run(5)
     assert told(cluster) == []
+
+
+def test_what_only_pages_hides_nothing_that_asks_for_a_restart() -> None:
+    """An uncorrected count on one card is a page; a card beside it that falls off the bus is a restart all the same."""
+    cluster = cluster_with_ports()
+    for count in (0, 1):
+        data = {"corrected": 0, "uncorrected": count, "scope": "volatile", "where": "dram"}
+        cluster.signal("ecc", node="n3", gpu=1, pci="0000:1b:00", data=data)
+    assert told(cluster) == [("gpu.ecc_contained", "page")]
+    cluster.signal("xid", node="n3", gpu=2, pci="0000:2b:00", value=79, data={})
+    cluster.run(1)
+    assert told(cluster)[-1] == ("gpu.fallen_off_bus", "restart") and len(orders(cluster, "restart")) == 1
+
+
+def test_an_exit_beside_a_heat_that_only_pages_restarts_the_job() -> None:
+    cluster = cluster_with_ports()
+    for _ in range(4):
+        data = {"sm_mhz": 900, "sm_mhz_max": 1980, "temp_c": 91, "throttle": ["hw_thermal_slowdown"]}
+        cluster.signal("gpu_state", node="n3", gpu=0, data=data)
+    assert told(cluster) == [("gpu.thermal", "page")]
+    cluster.stepping = False
+    end(cluster)
+    cluster.run(1)
+    assert told(cluster)[-1] == ("job.rank_exit", "restart")
+
+
+def test_a_hang_that_joined_a_page_asks_for_its_restart_when_its_limit_is_over() -> None:
+    cluster = cluster_with_ports()
+    cluster.stepping = False
+    cluster.run(25)
+    for _ in range(4):
+        data = {"sm_mhz": 900, "sm_mhz_max": 1980, "temp_c": 91, "throttle": ["hw_thermal_slowdown"]}
+        cluster.signal("gpu_state", node="n3", gpu=0, data=data)
+    cluster.run(20)
+    assert told(cluster) == [("gpu.thermal", "page")], "the hang is its consequence"
+    cluster.run(600)
+    assert told(cluster)[-1] == ("job.hang", "restart") and len(orders(cluster, "restart")) == 1
+
+
+def test_a_new_error_of_its_own_card_and_an_exit_are_two_layers() -> None:
+    cluster = cluster_with_ports()
+    for count in (0, 1):
+        data = {"corrected": 0, "uncorrected": count, "scope": "volatile", "where": "dram"}
+        cluster.signal("ecc", node="n3", gpu=0, data=data)
+    cluster.stepping = False
+    end(cluster, -9)
+    cluster.run(1)
+    assert told(cluster)[-1] == ("gpu.ecc_contained", "restart") and orders(cluster, "quarantine") == [{"node": "n3"}]

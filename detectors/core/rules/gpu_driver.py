@@ -89,7 +89,7 @@ class GpuDriverRule:
             if known is not None and known.verdict == "faulty" and known.response != "watch" and now - known.since <= FRESH_SECONDS:
                 self.docket.accuse(
                     fault, known.subject, key_subject=key, now=now, evidence=(piece,), reason=known.reason,
-                    reason_code=known.reason_code, decisive=known.decisive, response=known.response, lasts=LASTS_SECONDS,
+                    reason_code=f"{known.reason_code}_and_exit", decisive=known.decisive, lasts=LASTS_SECONDS * 3,
                 )  # fmt: skip
                 return True
         return False
