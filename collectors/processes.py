@@ -230,6 +230,7 @@ class Processes(Collector):
         for found in self._ranks.values():
             if found.job not in spoken and found.told_by != "outrider" and found.pid in self._known:
                 jobs.setdefault(found.job, []).append(found)
+        self._changes.forget_others(set(jobs))
         for job, ranks in sorted(jobs.items()):
             environment = self._known[ranks[0].pid].environment
             attempt, world = max(found.attempt for found in ranks), world_of(environment)
