@@ -160,7 +160,7 @@ Evidence of the {entry.layer} layer; {layer}. Signals that witness it, and how s
 
 {witnesses}
 {told}
-The incident's evidence lists the lines and counters themselves: `outrider incidents`.
+The incident's evidence lists the lines and counters themselves: `outrider incidents INCIDENT`.
 
 ## What Outrider did
 Response `{entry.response}`: {DOES[entry.response]}. In the modes `observe` and `advise` it only says so.
