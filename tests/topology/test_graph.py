@@ -171,7 +171,8 @@ def test_bad_use_is_one_line(tmp_path: Path) -> None:
     assert "cannot be written" in run("--config", config, "--out", str(tmp_path / "none" / "a.toml"))[2]
     empty = write(tmp_path / "empty.toml", "")
     assert run("--config", empty) == (2, "", f"{empty}: fleet.nodes: names no node: see `[[fleet.nodes]]` in docs/topology.md")
-    assert ":3: fleet.nodes[0].rak: unknown key; did you mean 'rack'?" in run("--config", write(tmp_path / "odd.toml", '[[fleet.nodes]]\nnode = "a"\nrak = "b"\n'))[2]
+    odd = write(tmp_path / "odd.toml", '[[fleet.nodes]]\nnode = "a"\nrak = "b"\n')
+    assert ":3: fleet.nodes[0].rak: unknown key; did you mean 'rack'?" in run("--config", odd)[2]
 
 
 def test_lldp_files_are_named_as_their_nodes(tmp_path: Path) -> None:
