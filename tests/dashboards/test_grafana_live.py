@@ -47,6 +47,7 @@ MAY_FIRE = {
     "OutriderCollectorFails": "a reading that came late", "OutriderBrake": "a person pauses",
     "OutriderNoSpares": "the spare is in use",
     "OutriderWatchdog": "always",
+    "OutriderDeadLetters": "somebody else trains on this machine: agents see it, the drill's scheduler does not know it",
 }  # fmt: skip
 MUST_FIRE = {"OutriderBrake", "OutriderNoSpares", "OutriderWatchdog", "OutriderAbsent"}
 
