@@ -54,7 +54,7 @@ class Guard:
             return "mode observe: recorded only"
         if mode == "advise" and action != "page" and incident not in self.approved:
             return "mode advise: a person decides"
-        held = [name for name in (*jobs, *nodes) if self.maintenance.get(name)]
+        held = [name for name in dict.fromkeys((*jobs, *nodes)) if self.maintenance.get(name)]
         if held and action != "page":
             return f"maintenance of {', '.join(held)}"
         if action not in DRASTIC:

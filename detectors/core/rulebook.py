@@ -163,6 +163,7 @@ class Rulebook:
             # The suspects first: a job's standing still then joins the incident of its cause.
             self.codes.stands(job, now, text)
             self.driver.stands(job, now, text)
+            self.health.stands(job, now, text)
             self.links.stands(job, now, text)
             self.host.stands(job, now, text)
             self.docket.last(job)

@@ -278,15 +278,16 @@ class World:
         return head if head in self.row else None
 
     def accused_node(self, signal: Signal) -> str | None:
-        """The node at the other end of a collective error, as far as it is named."""
+        """The node at the other end of a collective error, as far as it is named: by node, by address, or by the peer's rank."""
         data = signal.data
-        if (found := self.node_at(data.get("peer_node"))) is not None:
-            return found
-        if isinstance(rank := data.get("peer_rank"), int) and signal.job in self.jobs:
-            slots = self.jobs[signal.job].slots
-            if 0 <= rank < len(slots):
-                return str(slots[rank][0])
-        return self.node_at(data.get("peer"))
+        for peer in (data.get("peer_node"), data.get("peer")):
+            if not isinstance(peer, int) and (found := self.node_at(peer)) is not None:
+                return found
+        state = self.jobs.get(signal.job or "")
+        for rank in (data.get("peer_rank"), data.get("peer")):
+            if isinstance(rank, int) and state is not None and 0 <= rank < state.size:
+                return str(state.slots[rank][0])
+        return None
 
     def node_of(self, signal: Signal) -> str | None:
         """The node a signal comes from: its own field, or the slot of its rank."""

@@ -37,14 +37,17 @@ def _judge_one(source: Source, context: Context) -> list[Finding]:
     run = Replay(fleet, Policy(mode="act"), CodeBook(context.overrides))
     lines = _Lines(source.file)
     newest: dict[str, IncidentChange] = {}
+    held, done = set[str](), set[str]()
     signals = read_signals((line for _, line in numbered), fleet, source.name, head[0] + 1)
     for decision in run.run(lines.watch(signals)):
         if isinstance(decision, IncidentChange):
             newest[decision.incident] = decision
         elif isinstance(decision, Action):
-            continue
+            (held if (decision.refused or "").startswith("maintenance") else done).add(decision.incident)
     found = [_finding(change, lines) for change in newest.values() if _counts(change) and not _cut_off(change, run.count.end_t)]
-    return [replace(one, response="watch") if _healed_stall(one) else one for one in found]
+    # What happens to a machine that people have in hand is recorded, and nothing is done.
+    tended = held - done
+    return [replace(one, response="watch") if _healed_stall(one) or one.data["incident"] in tended else one for one in found]
 
 
 def known_fleet(fleet: Fleet, context: Context) -> Fleet:

@@ -198,7 +198,8 @@ def _place_follower(event: XidEvent, incidents: list[XidIncident]) -> bool:
     named = event.signal.data.get("caused_by")
     best = None
     for one in (one for one in incidents if one.first.boot == event.boot):
-        numbers = {root.number for root in one.roots}
+        # a follower can have followers of its own: the 45s of cards whose 74 only answers an error elsewhere
+        numbers = {known.number for known in (*one.roots, *one.followers)}
         since = event.t - one.first.t
         near = -SLACK_SECONDS <= since <= TEARDOWN_SECONDS or -SLACK_SECONDS <= event.t - one.last_t <= TEARDOWN_SECONDS
         if named in numbers and (event.unit in one.units or near):

@@ -271,7 +271,8 @@ class GpuCodeRule:
                 case.page_at = now + PAGE_AFTER_SECONDS
             if now >= case.page_at:
                 # Where the vendor only asks for the program to be restarted and no program ended, there is nothing to do.
-                response = "watch" if root.code.action.startswith(("RESTART_APP", "IGNORE")) else "page"
+                action = root.code.action
+                response = "watch" if action.startswith(("RESTART_APP", "IGNORE")) and "RESET" not in action else "page"
         what = f"{'SXid' if root.code.code > 9999 else 'Xid'} {root.code.code}: {root.code.meaning}"
         what += f"; {root.note}" if root.note else ""
         self._accuse(case, root, response, decisive or response in ("page", "watch"), what, now, repair, decisive)

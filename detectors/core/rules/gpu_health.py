@@ -19,6 +19,8 @@ READINGS = 3
 IDLE_POWER = 0.30
 #: State suspicions end by themselves this long after their last reading.
 LASTS_SECONDS = 300.0
+#: A link that went down at most this long before the job's last progress can be why the job stands: counters are read now and then.
+NEAR_SECONDS = 60.0
 #: Growth of NVLink error counters between two readings that is worth showing.
 NVLINK_ERRORS = 100
 _HEAT = ("thermal", "hw_slowdown", "hw_thermal", "sw_thermal", "power_brake")
@@ -42,6 +44,8 @@ class GpuHealthRule:
         self._cards: dict[int, _Card] = {}
         self._gpus: dict[int, Gpu] = {}
         self._missing: dict[str, int] = {}
+        #: card -> when a link of it went down, and what was told of it.
+        self._links_down: dict[int, tuple[float, str]] = {}
 
     def _card(self, signal: Signal) -> tuple[Gpu, _Card] | None:
         gpu = self.parts.find(signal)
@@ -97,9 +101,21 @@ class GpuHealthRule:
         down = self._grown(card, f"down {link}", signal.data.get("down"))
         errors = sum(self._grown(card, f"{name} {link}", signal.data.get(name)) for name in ("replay", "recovery", "crc"))
         if down:
+            self._links_down[id(gpu)] = (now, f"NVLink {link} went down")
             self._accuse("gpu.nvlink", gpu, signal, now, f"NVLink {link} went down", "link_down")
         elif errors >= NVLINK_ERRORS:
             self._accuse("gpu.nvlink", gpu, signal, now, f"NVLink {link}: {errors:.0f} new errors", "link_errors", response="watch")
+
+    def stands(self, job: str, now: float, text: str) -> None:
+        """A job stands still: a link of one of its cards that went down shortly before is the reason."""
+        state = self.world.jobs.get(job)
+        for identity, (when, told) in list(self._links_down.items()):
+            gpu = self._gpus[identity]
+            if now - when > LASTS_SECONDS:
+                del self._links_down[identity]
+            elif state is not None and gpu.node in state.node_ranks and when >= state.moved_t - NEAR_SECONDS:
+                piece = Evidence(t=now, kind="step", subject={"job": job}, effect="confirm", text=text, layer="application")
+                self._blame("gpu.nvlink", gpu, now, piece, told, "link_down_and_job", "restart")
 
     def pcie(self, signal: Signal, now: float) -> None:
         """A PCIe link with fewer lanes than it has; a lower generation alone is how an idle card saves power."""
@@ -206,9 +222,15 @@ class GpuHealthRule:
         response: str | None = None,
     ) -> None:  # fmt: skip
         piece = Evidence(t=now, kind=signal.kind, subject=gpu.subject(), effect="confirm", text=text)
+        self._blame(fault, gpu, now, piece, text, code, response or ("page" if not decisive else None), decisive=decisive)
+
+    def _blame(
+        self, fault: str, gpu: Gpu, now: float, piece: Evidence, text: str, code: str, response: str | None, *,
+        decisive: bool = False,
+    ) -> None:  # fmt: skip
         self.docket.accuse(
             fault, self._seat(gpu), key_subject=gpu.key(), now=now, evidence=(piece,), reason=text, reason_code=code,
-            decisive=decisive, response=response or ("page" if not decisive else None), lasts=LASTS_SECONDS * 3,
+            decisive=decisive, response=response, lasts=LASTS_SECONDS * 3,
         )  # fmt: skip
 
 

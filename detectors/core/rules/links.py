@@ -273,7 +273,8 @@ class LinkRule:
         began = port.down_since or now
         port.down_since, port.up_t = None, now
         port.blinks.append(began)
-        if port.accused in OF_SHARED:
+        shared = port.accused in OF_SHARED
+        if shared:
             self.shared.up(port, now)
         elif port.accused == "node":
             if all(one.down_since is None for one in self.ports.values() if one.node == port.node):
@@ -282,7 +283,8 @@ class LinkRule:
             self.docket.clear_subject(port.accused, port.subject(), now, f"the port is up again after {now - began:.0f} s")
         port.accused, port.ended = "", False
         port.lost.clear()
-        self._flaps(port, now)
+        if not shared:  # it went down and came back with its switch: that was told, and is no blink of this port
+            self._flaps(port, now)
         port.told.clear()
 
     def _flaps(self, port: Port, now: float) -> None:
