@@ -132,7 +132,9 @@ class ExitRule:
                                  "collective failed; nobody else was found guilty", "victim_without_cause", "restart")  # fmt: skip
 
     def next_due(self) -> float:
-        """When `advance` has something to do."""
+        """When `advance` has something to do. Asked for after almost every signal."""
+        if not self._waiting and not self._open:
+            return float("inf")
         return min([*(one[-1] for one in self._waiting.values()), *(one[-1] for one in self._open.values())], default=float("inf"))
 
     def _planned(self, state: JobState, reason: str, now: float) -> None:
