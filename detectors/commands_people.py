@@ -72,7 +72,7 @@ def audit(config: str | None, as_json: bool, incident: str | None, limit: int) -
 @reason_option
 def ack(incident: str, config: str | None, reason: str) -> None:
     """Say that INCIDENT is seen and being worked on."""
-    _order(config, "ack", {"incident": incident}, reason)
+    _order(config, "ack", {"incident": incident}, reason, "acknowledged: incident {target}")
 
 
 @click.command()
@@ -81,7 +81,7 @@ def ack(incident: str, config: str | None, reason: str) -> None:
 @reason_option
 def approve(incident: str, config: str | None, reason: str) -> None:
     """Approve what was held back for INCIDENT until a person decides."""
-    _order(config, "approve", {"incident": incident}, reason)
+    _order(config, "approve", {"incident": incident}, reason, "approved: incident {target}; what the mode allows is done now")
 
 
 @click.command("false-alarm")
@@ -90,7 +90,7 @@ def approve(incident: str, config: str | None, reason: str) -> None:
 @reason_option
 def false_alarm(incident: str, config: str | None, reason: str) -> None:
     """Close INCIDENT as a false alarm and count it as one."""
-    _order(config, "false_alarm", {"incident": incident}, reason)
+    _order(config, "false_alarm", {"incident": incident}, reason, "closed as a false alarm: incident {target}")
 
 
 @click.command()
@@ -99,7 +99,7 @@ def false_alarm(incident: str, config: str | None, reason: str) -> None:
 @reason_option
 def release(node: str, config: str | None, reason: str) -> None:
     """Let NODE be used again after its repair: ends quarantine, claim and stop order."""
-    _order(config, "release", {"node": node}, reason)
+    _order(config, "release", {"node": node}, reason, "released: node {target}")
 
 
 @click.command()
@@ -111,8 +111,10 @@ def release(node: str, config: str | None, reason: str) -> None:
 @click.option("--minutes", type=click.FloatRange(0.1, 1440), default=60, show_default=True, help="Length of the window.")
 def maintenance(name: str, config: str | None, reason: str, is_job: bool, off: bool, minutes: float) -> None:
     """Open (or end) a window of maintenance for a node: its silence is recorded and not acted on."""
-    body = {"job" if is_job else "node": name, "on": not off, "seconds": minutes * 60}
-    _order(config, "maintenance", body, reason)
+    what = "job" if is_job else "node"
+    body = {what: name, "on": not off, "seconds": minutes * 60}
+    text = f"maintenance of {what} {name} " + ("is over" if off else f"for {minutes:g} minutes")
+    _order(config, "maintenance", body, reason, text)
 
 
 @click.command()
@@ -120,7 +122,7 @@ def maintenance(name: str, config: str | None, reason: str, is_job: bool, off: b
 @reason_option
 def pause(config: str | None, reason: str) -> None:
     """Stop all actions of Outrider, everywhere, until `outrider resume`; it goes on watching and telling."""
-    _order(config, "pause", {"on": True}, reason)
+    _order(config, "pause", {"on": True}, reason, "paused: no action anywhere until `outrider resume`")
 
 
 @click.command()
@@ -129,9 +131,9 @@ def pause(config: str | None, reason: str) -> None:
 @click.option("--reset-brake", is_flag=True, help="Also let go of the mass-failure brake.")
 def resume(config: str | None, reason: str, reset_brake: bool) -> None:
     """Let Outrider act again."""
-    _order(config, "pause", {"on": False}, reason)
+    _order(config, "pause", {"on": False}, reason, "resumed: what the mode allows is done again")
     if reset_brake:
-        _order(config, "reset_brake", {}, reason)
+        _order(config, "reset_brake", {}, reason, "the mass-failure brake is let go")
 
 
 def _client(config: str | None) -> Any:
@@ -140,11 +142,10 @@ def _client(config: str | None) -> Any:
     return Client(read_config(config))
 
 
-def _order(config: str | None, kind: str, body: dict[str, Any], reason: str) -> None:
+def _order(config: str | None, kind: str, body: dict[str, Any], reason: str, text: str) -> None:
+    """Gives an order and says what it does; `{target}` in `text` is what the witness understood."""
     told = _client(config).post(f"/v1/{kind}", {**body, "who": getpass.getuser(), "reason": reason})
-    click.echo(
-        f"{kind.replace('_', ' ')}: {', '.join(f'{key} {value}' for key, value in told.items() if key not in ('ok', 'order'))}"
-    )
+    click.echo(text.replace("{target}", str(told.get("target", ""))))
 
 
 def _serious(incident: dict[str, Any]) -> bool:
