@@ -69,18 +69,19 @@ def print_report(report: dict[str, Any]) -> None:
     """For people: one line an action, then the sums."""
     console = Console()
     table = Table(box=None, pad_edge=False)
-    for title in ("when", "fault", "whom", "would have", "held back by", "ended"):
+    for title in ("when (UTC)", "fault", "whom", "would have", "held back by", "ended"):
         table.add_column(title, overflow="fold")
     for line in report["would_have"]:
         target = line["target"] or {}
         whom = target.get("node") or target.get("job") or place_of(line["subject"] or {})
-        table.add_row(str(line["wall"]), line["fault"], whom, line["action"], line["held_back_by"], line["ended"])
+        when, ended = str(line["wall"])[5:19].replace("T", " "), line["ended"].replace("alarms", "alarm").replace("_", " ")
+        table.add_row(when, line["fault"], whom, line["action"], line["held_back_by"], ended)
     console.print(table if report["would_have"] else "Nothing was held back.")
     counts = report["counts"]
     judged = counts.get("right", 0) + counts.get("false_alarms", 0)
     console.print(
-        f"{counts.get('confirmed', 0)} incidents confirmed, {judged} of them ended: {counts.get('right', 0)} right,"
-        f" {counts.get('false_alarms', 0)} false alarms, {counts.get('open', 0)} open."
+        f"Incidents confirmed: {counts.get('confirmed', 0)}; ended: {judged}, right: {counts.get('right', 0)},"
+        f" false alarms: {counts.get('false_alarms', 0)}; open: {counts.get('open', 0)}."
     )
 
 
