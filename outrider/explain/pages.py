@@ -117,7 +117,7 @@ def explain_library(entry: LibraryError) -> Explanation:
 def as_text(one: Explanation) -> list[str]:
     """An explanation as lines for a terminal."""
     lines = [f"{one['what']}  {one['name']}", f"  means      {one['meaning']}"]
-    for key, label in (("role", "is"), ("scope", "about"), ("look_at", "look at"), ("overridden", "changed by")):
+    for key, label in (("role", "is"), ("scope", "about"), ("look_at", "look at"), ("overridden", "site says")):
         if one.get(key):
             lines.append(f"  {label:10} {one[key]}")
     if one["what"] != one["fault"]:
