@@ -1,12 +1,11 @@
 """A command of the site's as a target: for what no other target does, such as restarting an agent that hangs."""
 
-import msgspec
-
 from alerts.bodies import read_message
 from alerts.delivery import Attempt
 from alerts.run_command import filled, run_command
 from detectors.witness.outbox import OutboxRow
 from outrider.config.targets import CommandTarget
+from outrider.wire import UNREADABLE
 
 #: Exit status of a failure that may pass (EX_TEMPFAIL of sysexits.h).
 TRY_AGAIN = 75
@@ -28,7 +27,7 @@ class CommandSender:
     async def send(self, row: OutboxRow, now_wall: float) -> Attempt:
         try:
             data = read_message(row.body).data
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             return Attempt(outcome="refused", reason=f"the body is no order: {error}", reason_code="strange_order")
         names = ("node", "job", "attempt", "fence", "incident", "fault")
         values = {name: getattr(data, name) if getattr(data, name) is not None else "" for name in names}

@@ -20,6 +20,7 @@ from collectors.frame.types import Collector, CollectorError, Note, NotSupported
 from collectors.kmsg_sources import Source, open_source
 from outrider.parsers.kernel_log import KernelLog
 from outrider.signals import Signal
+from outrider.wire import UNREADABLE
 
 #: Records of one reading; the rest comes with the next, so that others in this child have their turn.
 RECORDS_A_TURN = 512
@@ -154,7 +155,7 @@ class Kmsg(Collector):
         """Where an earlier start of this boot was. A file that makes no sense is a first start."""
         try:
             cursor = msgspec.json.decode(self._cursor_path.read_bytes(), type=_Cursor)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             return _Cursor(self.place.boot)
         return cursor if cursor.boot == self.place.boot else _Cursor(self.place.boot)
 

@@ -105,7 +105,7 @@ class Provider(Collector):
 def _table(text: str, what: str) -> dict[str, Any]:
     try:
         table = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CollectorError(f"{what}: the answer is not JSON") from None
     if not isinstance(table, dict):
         raise CollectorError(f"{what}: the answer is not an object")

@@ -24,6 +24,7 @@ from collectors.frame.changes import Changes
 from collectors.frame.types import Collector, Note, NotSupported, Outcome, Place, Readings, Sample
 from outrider.config.collectors import CollectorsSection, MountEntry
 from outrider.signals import Signal
+from outrider.wire import UNREADABLE
 
 #: What is written: one block; more would measure bandwidth.
 BLOCK = b"outrider\n".ljust(4096, b".")
@@ -96,7 +97,7 @@ class Storage(Collector):
     def _read_memo(self) -> dict[str, tuple[int, int]]:
         try:
             return msgspec.json.decode(self._memo.read_bytes(), type=dict[str, tuple[int, int]])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             return {}
 
     def _write_memo(self) -> None:
@@ -140,7 +141,7 @@ class Storage(Collector):
             return  # it was told as a hang; the next probe says how things are now
         try:
             step, code, seconds = msgspec.msgpack.decode(answer, type=tuple[str, int, float])
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             step, code, seconds = "start", errno.EIO, now - probe.began
         ok, error = code == 0, errno.errorcode.get(code, str(code)) if code else ""
         self._last[path] = (seconds, float(ok))

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.agent.state import replace_file
+from outrider.wire import UNREADABLE
 
 #: Files followed; a node has tens of ranks, each with a handful.
 FILES_MAX = 512
@@ -114,5 +115,5 @@ class Tails:
     def _read_memory(self) -> dict[str, Place]:
         try:
             return msgspec.json.decode(self._memory.read_bytes(), type=dict[str, Place])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             return {}

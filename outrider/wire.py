@@ -27,6 +27,9 @@ SENT_HEADER: Final = "Outrider-Sent"
 NODE_HEADER: Final = "Outrider-Node"
 #: HTTP header of a signal batch: the boot id that the clock of `SENT_HEADER` belongs to.
 BOOT_HEADER: Final = "Outrider-Boot"
+#: What reading the bytes of others may raise. A text that is nested a thousand deep ends in RecursionError, in fields that nobody
+#: wants too.
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class WireError(ValueError):
@@ -112,7 +115,7 @@ def unpack_heartbeat(datagram: bytes, keys: tuple[bytes, ...]) -> Heartbeat:
         raise WireError("signature")
     try:
         beat = _beat_decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         raise WireError("format") from None
     if beat.version != HEARTBEAT_VERSION:
         raise WireError("version")

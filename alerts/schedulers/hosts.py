@@ -19,6 +19,7 @@ from alerts.run_command import filled, run_command
 from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, fence_of, job_of, node_of, reason_of
 from alerts.schedulers.ranks import file_name, make_map, moved, write_map
 from outrider.config.targets import HostsTarget
+from outrider.wire import UNREADABLE
 
 #: Commands under way at once.
 PARALLEL = 32
@@ -161,7 +162,7 @@ class HostsScheduler:
             return msgspec.json.decode((self._folder / "state.json").read_bytes(), type=State)
         except FileNotFoundError:
             return State()
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise SchedulerError(f"{self._folder / 'state.json'}: {error}", "strange_answer", again=True) from None
 
     def _put(self, state: State, name: str, job: Job) -> None:

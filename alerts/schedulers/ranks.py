@@ -15,6 +15,7 @@ import msgspec
 
 from alerts.bodies import Data, Replace
 from alerts.schedulers.port import SchedulerError
+from outrider.wire import UNREADABLE
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +125,7 @@ def read_map(folder: Path, job: str) -> RankMap | None:
         return msgspec.json.decode(path.read_bytes(), type=RankMap)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise SchedulerError(f"{path}: {error}", "strange_answer", again=True) from None
 
 

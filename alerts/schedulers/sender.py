@@ -2,8 +2,6 @@
 
 import asyncio
 
-import msgspec
-
 from alerts.bodies import Data, Message, read_message
 from alerts.delivery import Attempt
 from alerts.run_command import filled, run_command
@@ -11,6 +9,7 @@ from alerts.schedulers.port import Scheduler, SchedulerError, carry_out
 from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import SpareCheck
 from outrider.errors import InputError
+from outrider.wire import UNREADABLE
 
 TYPES = ("node.quarantine.requested", "node.drain.requested", "node.release.requested", "job.restart.requested")
 
@@ -31,7 +30,7 @@ class SchedulerSender:
     async def send(self, row: OutboxRow, now_wall: float) -> Attempt:
         try:
             message = read_message(row.body)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             return Attempt(outcome="refused", reason=f"the body is no order: {error}", reason_code="strange_order")
         try:
             if message.type == "job.restart.requested":

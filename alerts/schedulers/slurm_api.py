@@ -141,7 +141,7 @@ class RestApi(ScontrolApi):
         if not self._version:
             try:
                 paths = json.loads(await self._get("/openapi/v3"))["paths"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 raise SchedulerError("slurmrestd does not describe itself", "strange_answer", again=True) from None
             versions = {found[1] for path in paths if (found := re.match(r"/slurm/(v\d+\.\d+\.\d+)/nodes", path))}
             if not versions:

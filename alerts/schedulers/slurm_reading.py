@@ -123,7 +123,7 @@ def records(text: str, key: str, who: str) -> list[dict[str, Any]]:
         answer = json.loads(text)
         errors = [str(one.get("error") or one.get("description") or one) for one in answer.get("errors") or ()]
         records = answer.get(key)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         raise SchedulerError(f"{who} answered no JSON", "strange_answer", again=True) from None
     if errors:
         raise failure("; ".join(errors))

@@ -16,6 +16,7 @@ from collectors.agent.loop import Loop
 from collectors.agent.slots import Rank
 from outrider.errors import InputError
 from outrider.signals import KINDS
+from outrider.wire import UNREADABLE
 
 #: A flight record of thousands of groups fits; anything longer is no message of ours.
 LINE_BYTES_MAX = 1 << 20
@@ -152,7 +153,7 @@ class Caller:
                 self._hello(msgspec.json.decode(line, type=Hello))
             elif not self._dispatch(message):
                 raise ValueError("a line that this caller may not send")
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        except (ValueError, *UNREADABLE) as error:
             self._server.bad_lines += 1
             self.answer({"ok": False, "error": str(error)[:300]})
 

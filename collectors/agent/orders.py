@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.agent.state import replace_file
-from outrider.wire import Order
+from outrider.wire import UNREADABLE, Order
 
 #: Orders and jobs remembered; a witness forgets its own orders long before.
 REMEMBERED_MAX = 1_000
@@ -28,7 +28,7 @@ class OrderGate:
         self._path = path
         try:
             memory = msgspec.json.decode(path.read_bytes(), type=_Memory)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             memory = _Memory()
         self._obeyed = OrderedDict.fromkeys(memory.obeyed)
         self._fences = OrderedDict(memory.fences)

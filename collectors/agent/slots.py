@@ -11,6 +11,7 @@ import msgspec
 
 from collectors.agent.state import replace_file
 from outrider.sdk import area, page
+from outrider.wire import UNREADABLE
 
 #: More ranks than any node has; a runaway program must not fill the memory.
 SLOTS_MAX = 64
@@ -198,7 +199,7 @@ class SlotTable:
             if rank.boot != self._boot or slot.meta != meta:
                 return None
             slot.open()
-        except (OSError, ValueError, msgspec.MsgspecError):
+        except (OSError, ValueError, *UNREADABLE):
             return None
         known = self._slots.get(rank.key)
         return slot if known is None or known.rank.attempt < rank.attempt else None

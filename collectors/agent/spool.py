@@ -16,7 +16,7 @@ import msgspec
 
 from collectors.agent.state import replace_file
 from outrider.signals import Signal
-from outrider.wire import signal_id
+from outrider.wire import UNREADABLE, signal_id
 
 #: Signals kept in memory: minutes of normal life (tens a second), about 2 MB at 400 bytes each.
 MEMORY_SIGNALS_MAX = 5_000
@@ -253,6 +253,6 @@ def _find_segments(folder: Path) -> list[_Segment]:
 def _read_positions(path: Path, witnesses: tuple[str, ...]) -> dict[str, int]:
     try:
         known = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNREADABLE):
         known = {}
     return {witness: known.get(witness, 0) for witness in witnesses}

@@ -14,7 +14,7 @@ import msgspec
 
 from collectors.agent.spool import Entry, Spool
 from outrider.config.witness import Member
-from outrider.wire import BOOT_HEADER, NODE_HEADER, SENT_HEADER, Order, decode_acknowledgement, decode_orders
+from outrider.wire import BOOT_HEADER, NODE_HEADER, SENT_HEADER, UNREADABLE, Order, decode_acknowledgement, decode_orders
 
 #: A batch's bounds: the contract's.
 BATCH_SIGNALS_MAX = 500
@@ -92,7 +92,7 @@ class WitnessLink:
             try:
                 once(connection)
                 delay = RETRY_SECONDS[0]
-            except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
+            except (OSError, http.client.HTTPException, ValueError, *UNREADABLE):
                 connection.close()
                 self.up = False
                 self.errors += 1

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from outrider.wire import UNREADABLE
+
 BOARD_BYTES = 4096
 _HEAD = struct.Struct("<QI")
 _SEQ = struct.Struct("<Q")
@@ -50,7 +52,7 @@ class Board:
             return None
         try:
             return self._decoder.decode(body)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return None
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.agent.state import replace_file
+from outrider.wire import UNREADABLE
 
 FILE = "gpus.json"
 
@@ -70,6 +71,6 @@ class Identities:
             if stamp == self._stamp:
                 return
             gpus = msgspec.json.decode(self._path.read_bytes(), type=list[Gpu])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             return
         self._stamp, self._gpus = stamp, {gpu.pci: gpu for gpu in gpus}

@@ -9,6 +9,7 @@ import msgspec
 
 from collectors.frame.types import Outcome, Place
 from outrider.errors import OutriderError
+from outrider.wire import UNREADABLE
 
 #: Longest message: a thousand signals with their texts.
 MESSAGE_BYTES_MAX = 4 << 20
@@ -99,7 +100,7 @@ class Pipe:
                 break
             try:
                 messages.append(self._decoder.decode(self._buffer[_LENGTH.size : _LENGTH.size + size]))
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise PipeError(f"a message makes no sense: {error}") from None
             del self._buffer[: _LENGTH.size + size]
         return messages, descriptors

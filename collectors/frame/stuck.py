@@ -7,6 +7,7 @@ import msgspec
 from collectors.agent.exits import process_born
 from collectors.agent.state import replace_file
 from collectors.frame.board import Begun
+from outrider.wire import UNREADABLE
 
 FILE = "stuck.json"
 
@@ -35,7 +36,7 @@ class StuckMemory:
         """Group -> its child that still hangs."""
         try:
             found = msgspec.json.decode(self._path.read_bytes(), type=dict[str, StuckChild])
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             found = {}
         self._known = {group: child for group, child in found.items() if child.boot == self._boot and child.alive()}
         return dict(self._known)

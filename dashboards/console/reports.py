@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
+from outrider.wire import UNREADABLE
+
 #: Reports that are listed, the newest first; folders that are looked into; the longest file that is read.
 REPORTS_MAX: Final = 100
 FOLDERS_MAX: Final = 2_000
@@ -50,6 +52,6 @@ def _read(path: Path) -> dict[str, Any] | None:
         if path.stat().st_size > BYTES_MAX:
             return None
         report = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return None
     return report if isinstance(report, dict) and isinstance(report.get("faults"), list) else None

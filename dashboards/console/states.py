@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from outrider.fleet import Fleet
+from outrider.wire import UNREADABLE
 
 #: State -> its letter in the page's string of states, the worst first: the first that holds is shown.
 LETTERS: Final[dict[str, str]] = {
@@ -51,7 +52,7 @@ def read_memory(council: bytes | None) -> Memory:
         return Memory()
     try:
         return _decoder.decode(council)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return Memory()
 
 

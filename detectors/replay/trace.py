@@ -12,6 +12,7 @@ import msgspec
 from outrider.errors import InputError
 from outrider.fleet import Fleet
 from outrider.signals import Signal
+from outrider.wire import UNREADABLE
 
 #: A line longer than this is not a signal; a dump that got into a trace must not fill the memory.
 LINE_BYTES_MAX = 4 * 1024 * 1024
@@ -46,7 +47,7 @@ def read_header(line: bytes, file: str, number: int = 1) -> Fleet:
         raise InputError('must be a trace\'s header, {"kind": "fleet", "nodes": [..], ..}', file=file, line=number, key="kind")
     try:
         header = _HEADER.decode(line)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise _mistake(error, file, number) from None
     check_header(header, file, number)
     return header
@@ -132,10 +133,10 @@ def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2
     for number, line in enumerate(lines, first):
         try:
             signal = decode(line)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE:
             if not line.strip():
                 continue
-            signal = _again(line, error, file, number)
+            signal = _again(line, file, number)
         if not signal.t >= last:
             raise InputError(f"time runs backwards ({signal.t} after {last})", file=file, line=number, key="t")
         last = signal.t
@@ -155,7 +156,7 @@ def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2
         yield number, signal
 
 
-def _again(line: bytes, error: msgspec.MsgspecError, file: str, number: int) -> TraceSignal:
+def _again(line: bytes, file: str, number: int) -> TraceSignal:
     """Python writes NaN and Infinity, which JSON does not know: such a line is read by Python's own reader."""
     if len(line) > LINE_BYTES_MAX:
         raise InputError(f"is longer than {LINE_BYTES_MAX} bytes", file=file, line=number)
@@ -167,11 +168,11 @@ def _again(line: bytes, error: msgspec.MsgspecError, file: str, number: int) -> 
         raise InputError("must be a JSON object", file=file, line=number)
     try:
         return msgspec.convert(raw, TraceSignal)
-    except msgspec.MsgspecError as problem:
+    except UNREADABLE as problem:
         raise _mistake(problem, file, number) from None
 
 
-def _mistake(error: msgspec.MsgspecError, file: str, line: int) -> InputError:
+def _mistake(error: Exception, file: str, line: int) -> InputError:
     """Says what msgspec says, with the key where it says one."""
     text = str(error)
     if match := _PATH.search(text):

@@ -13,6 +13,7 @@ from outrider.config.security import SecuritySection
 from outrider.config.site import Config
 from outrider.config.witness import WitnessSection
 from outrider.errors import InputError, OutriderError
+from outrider.wire import UNREADABLE
 
 #: A witness that says nothing for so long is passed over, seconds.
 TIMEOUT_SECONDS = 3.0
@@ -64,7 +65,7 @@ class Client:
                     if error.code < 500:
                         raise RefusedError(f"{member.name} refuses: {_reason(error.read())}") from None
                 silent.append(f"{member.name}: HTTP {error.code}")
-            except (OSError, http.client.HTTPException, msgspec.MsgspecError) as error:
+            except (OSError, http.client.HTTPException, *UNREADABLE) as error:
                 reason = getattr(error, "reason", None) or error or type(error).__name__
                 silent.append(f"{member.name} ({member.url}): {reason}")
         raise OutriderError(f"no witness answers: {'; '.join(silent)}")
@@ -73,5 +74,5 @@ class Client:
 def _reason(body: bytes) -> str:
     try:
         return str(msgspec.json.decode(body)["error"])
-    except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, KeyError):
+    except (TypeError, KeyError, *UNREADABLE):
         return "no reason given"

@@ -22,6 +22,7 @@ from detectors.witness.sight import Sight
 from outrider.config.site import Config
 from outrider.errors import OutriderError
 from outrider.fleet import Fleet
+from outrider.wire import UNREADABLE
 
 log = structlog.get_logger()
 
@@ -154,7 +155,7 @@ async def small_body(request: web.Request) -> dict[str, Any]:
         raise Refusal(413, "size", f"at most {SMALL_BYTES_MAX} bytes")
     try:
         body = msgspec.json.decode(await request.read())
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         raise Refusal(400, "format", "the body is not JSON") from None
     if not isinstance(body, dict):
         raise Refusal(400, "format", "the body is not a JSON object")

@@ -10,6 +10,7 @@ import msgspec
 
 from detectors.witness.journal import SIGNALS, older
 from outrider.errors import InputError
+from outrider.wire import UNREADABLE
 
 
 class _Time(msgspec.Struct):
@@ -53,7 +54,7 @@ def _timed(path: Path) -> Iterator[tuple[float, bytes]]:
             for line in file:
                 try:
                     latest = max(latest, _decoder.decode(line).t)
-                except msgspec.MsgspecError:
+                except UNREADABLE:
                     continue
                 yield latest, line if line.endswith(b"\n") else line + b"\n"
     except (EOFError, zlib.error):  # still being written, or cut off by a crash: what came before stands

@@ -14,6 +14,7 @@ import aiohttp
 import msgspec
 
 from detectors.witness.ledger import LedgerError
+from outrider.wire import UNREADABLE
 
 #: One call on a healthy cluster takes 2-3 ms, an election 0.7-2 s; a member that says nothing for so long is passed over.
 CALL_SECONDS = 3.0
@@ -65,7 +66,7 @@ class Etcd:
                             raise LedgerError(f"etcd {endpoint}{path}: {told.get('message') or told.get('error')}")
                         return told
                     reasons.append(f"{endpoint}: {answer.status} {told.get('message') or told.get('error') or ''}")
-            except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError) as error:
+            except (aiohttp.ClientError, OSError, TimeoutError, *UNREADABLE) as error:
                 reasons.append(f"{endpoint}: {error or type(error).__name__}")
             self._endpoints.append(self._endpoints.pop(0))
         raise LedgerError(f"etcd cannot be reached: {'; '.join(reasons)}")
@@ -129,7 +130,7 @@ class Etcd:
                     if told.get("canceled"):
                         raise LedgerError(f"etcd {endpoint}: the watch was ended: {told.get('cancel_reason', 'no reason given')}")
                     yield [_changed(event) for event in told.get("events", [])]
-        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError) as error:
+        except (aiohttp.ClientError, OSError, TimeoutError, *UNREADABLE) as error:
             self._endpoints.append(self._endpoints.pop(0))
             raise LedgerError(f"etcd {endpoint}: the watch broke: {error or type(error).__name__}") from None
         raise LedgerError(f"etcd {endpoint}: the watch ended")

@@ -22,6 +22,7 @@ from detectors.witness.ledger import Commit, ConflictError, Control, LedgerClock
 from detectors.witness.ledger_sqlite_schema import prepare, start_boot
 from detectors.witness.outbox import RowState
 from outrider.config.ledger import LedgerSection
+from outrider.wire import UNREADABLE
 
 #: Numbers of orders: a revision has room for so many.
 ORDERS_AN_ENTRY: Final = 100_000
@@ -126,7 +127,7 @@ class Replica:
         """Applies one entry of the log; its outcome waits for whoever wrote it."""
         try:
             entry = unpack(value)
-        except (msgspec.MsgspecError, zlib.error):  # of another version, or not ours: every replica passes it over
+        except (zlib.error, *UNREADABLE):  # of another version, or not ours: every replica passes it over
             self.refused_entries += 1
             return
         self.entries += 1
@@ -157,7 +158,7 @@ class Replica:
         try:
             vote = unpack_vote(value, self._clock.monotonic())
             tables.put_votes(self.database, [vote], time.monotonic(), self._section.votes_max)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self.refused_entries += 1
 
     def dump(self) -> bytes:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 
-import msgspec
 from aiohttp import web
 
 from detectors.witness.access import Role
@@ -12,7 +11,7 @@ from detectors.witness.intake import Intake
 from detectors.witness.ledger import Ledger
 from outrider.clock import Clock
 from outrider.signals import Signal
-from outrider.wire import BOOT_HEADER, SENT_HEADER, encode_acknowledgement, encode_orders
+from outrider.wire import BOOT_HEADER, SENT_HEADER, UNREADABLE, encode_acknowledgement, encode_orders
 
 #: Longest long poll, seconds: below the idle limits of common proxies.
 WAIT_MAX = 60.0
@@ -77,7 +76,7 @@ def add_routes(
         try:
             sent = float(request.headers[SENT_HEADER]) if SENT_HEADER in request.headers else None
             signals, last = intake.take(body, now, sent, request.headers.get(BOOT_HEADER))
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        except (ValueError, *UNREADABLE) as error:
             raise Refusal(400, "format", f"not a batch of signals: {error}") from None
         if not gate.passes(len(signals), now):
             intake.forget(signals)
