@@ -1,7 +1,7 @@
 """A node that comes and goes is shown as unstable, told of once, and moves nobody."""
 
 from core_cluster import Cluster, small_fleet
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from detectors.core.docket import Docket
@@ -94,6 +94,7 @@ gaps = st.lists(st.tuples(st.floats(4.0, 40.0), st.floats(1.0, 7200.0)), min_siz
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(gaps)
+@example([(4.0, 1670.0), (40.0, 1.0), (29.0, 1.0), (29.0, 1.0), (29.0, 120.0), (4.0, 5.0)])
 def test_whatever_its_rhythm_a_series_is_told_of_once_and_calm_ends_it(series: list[tuple[float, float]]) -> None:
     """Never sure before the third silence nor before half an hour; taken back only after a calm longer than its gaps."""
     fleet = small_fleet()

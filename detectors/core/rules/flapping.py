@@ -3,7 +3,7 @@
     suspect -> heard again          counts 1 against the node, and half as much each hour later
     the count reaches the limit  -> `node.unstable`, a suspicion that everybody can see
     it goes on for half an hour  -> confirmed, and told once
-    no gap for much longer than it used to take between two silences -> over
+    no gap for much longer than it used to take between two silences -> over; once told of, not before an hour
 
 What ends for many nodes at once was the watching's matter (a switch, a witness, the network) and counts for none of them.
 """
@@ -27,7 +27,7 @@ TOLD_AFTER_SECONDS = 1800.0
 #: A count below this is forgotten: the next silence begins a new series.
 FORGOTTEN_BELOW = 0.5
 #: It is over after this many times the longest gap between its last silences, within these bounds. The upper one is the half-life:
-#: who flaps less often than that never gets here, so whoever flaps on is told of once.
+#: who flaps less often than that never gets here. What was told of needs all of it, or each burst would be told of again.
 CALM_TIMES, CALM_SECONDS_MIN, CALM_SECONDS_MAX = 4.0, 120.0, 3600.0
 #: Nodes that come back within this time of each other, so many, were away for a reason that is none of theirs.
 TOGETHER_SECONDS, TOGETHER_NODES = 5.0, 3
@@ -110,13 +110,13 @@ class FlappingRule:
         record.count, record.t = left + 1.0, when
         record.times.append(when)
         if len(self._records) > NODES_MAX:
-            calm = next((name for name, one in self._records.items() if one.ends is None), node)
-            del self._records[calm]
+            del self._records[next((name for name, one in self._records.items() if one.ends is None), node)]
         if record.ends is None and record.count < UNSTABLE_AT:
             return
-        longest = max((after - before for before, after in list(pairwise(record.times))[-3:]), default=0.0)
-        record.ends = when + min(max(CALM_TIMES * longest, CALM_SECONDS_MIN), CALM_SECONDS_MAX)
         record.told = record.told or when - record.began >= TOLD_AFTER_SECONDS
+        longest = max((after - before for before, after in list(pairwise(record.times))[-3:]), default=0.0)
+        calm = min(max(CALM_TIMES * longest, CALM_SECONDS_MIN), CALM_SECONDS_MAX)
+        record.ends = when + (CALM_SECONDS_MAX if record.told else calm)
         times = f"{len(record.times)} times" + (" or more" if len(record.times) == TIMES_MAX else "")
         text = f"{node} fell silent and came back {times} within {when - record.began:.0f} s"
         heard = f"{node} heard again after {silent:.1f} s"
