@@ -106,7 +106,7 @@ def print_rows(rows: list[OutboxRow]) -> None:
     """A table for people."""
     table = Table(box=None, pad_edge=False)
     for title in ("row", "incident", "type", "target", "state", "tries", "what the other side said"):
-        table.add_column(title, overflow="fold")
+        table.add_column(title, overflow="fold", no_wrap=title == "row")
     for row in rows:
         said = row.error or str(row.detail.get("said") or row.detail.get("note") or row.detail.get("effect") or "")
         state = "dry run" if row.dry_run and row.state == "done" else row.state
