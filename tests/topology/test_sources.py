@@ -1,16 +1,19 @@
 """Topology that the fabric and the schedulers tell of, read into a fleet; what is wrong with a file is one line."""
 
+import copy
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 from fabric import CABLES, NODES, iblinkinfo, ibnetdiscover, kubernetes, leaf, lldp, slurm_tree
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outrider.errors import InputError
 from outrider.parsers.hostlist import compress, expand
-from outrider.topology.draft import Draft
+from outrider.topology import show
+from outrider.topology.draft import Draft, to_toml
 from outrider.topology.sources import FORMATS, read_source
 
 BOTH = {node: {f"mlx5_{device}": leaf(index, device) for device in (0, 1)} for index, node in enumerate(NODES, 1)}
@@ -98,6 +101,7 @@ WRONG: dict[str, tuple[str, str, int | None, str | None]] = {
     "another line of slurm.conf": ("slurm", "NodeName=n1 CPUs=2\n", 1, "nodename"),
     "a host list that is none": ("slurm", "SwitchName=a Nodes=n[1-\n", 1, "nodes"),
     "a host list without end": ("slurm", "SwitchName=a Nodes=n[1-99999999]\n", 1, "nodes"),
+    "names below names without end": ("slurm", "SwitchName=a Nodes=n1\nSwitchName=s[1-9999] Switches=t[1-9999]\n", 2, "switchname"),
     "a broken switch line": ("ibnetdiscover", 'Switch\t36 "X"\n', 1, "Switch"),
     "a broken port line": ("ibnetdiscover", ibnetdiscover().replace('[1]\t"H-', '[1]\t"Q-', 1), 11, "[1]"),
     "a fabric without hosts": ("ibnetdiscover", "# nothing\n", None, None),
@@ -112,6 +116,16 @@ WRONG: dict[str, tuple[str, str, int | None, str | None]] = {
         "kubernetes", '{"items": [{"metadata": {"name": "a"}, "status": {"capacity": {"nvidia.com/gpu": "all"}}}]}', None,
         "items[0].status.capacity.nvidia.com/gpu",
     ),
+    "addresses that are no list": (
+        "kubernetes", '{"items": [{"metadata": {"name": "a"}, "status": {"addresses": true}}]}', None, "items[0].status.addresses",
+    ),
+    "a number of thousands of digits": ("kubernetes", '{"items": ' + "9" * 5000 + "}", None, None),
+    "cards without end": (
+        "kubernetes", '{"items": [{"metadata": {"name": "a"}, "status": {"capacity": {"nvidia.com/gpu": "' + "9" * 5000 + '"}}}]}',
+        None, "items[0].status.capacity.nvidia.com/gpu",
+    ),
+    "half a character": ("kubernetes", '{"items": [{"metadata": {"name": "\\ud800"}}]}', None, None),
+    "a switch of two lines": ("lldp", '{"lldp": {"interface": {"e": {"chassis": {"a\\nb": {"id": 1}}}}}}', None, None),
     "JSON without lldp": ("lldp", "{}", None, "lldp"),
     "an interface that is none": ("lldp", '{"lldp": {"interface": [7]}}', None, "lldp.interface[0]"),
     "JSON of a great depth": ("lldp", "[" * 100_000, None, None),
@@ -136,6 +150,45 @@ def test_no_content_makes_a_reader_fall_over(kind: str, content: bytes, tmp_path
         read_source(kind, path)
     except InputError as error:
         assert str(path) in str(error)
+
+
+#: Anything that JSON can say, with numbers and texts that break readers.
+JUNK = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.sampled_from([0, -1, 10**60, "", "x", "\ud800", "a\nb", "[bold]", "9" * 5000, "²"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "name", "type", "value", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+KUBERNETES = {
+    "metadata": {"name": "n0", "labels": {"topology.kubernetes.io/zone": "z"}},
+    "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}], "capacity": {"nvidia.com/gpu": "8"}},
+}
+LLDP = {"lldp": {"interface": {"eth1": {"chassis": {"leaf1": {"id": {"value": "x"}}}}}}}
+
+
+@given(st.data())
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_json_of_the_right_shape_with_anything_in_one_place_is_read_or_is_one_line(tmp_path: Path, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["kubernetes", "lldp"]))
+    told = here = copy.deepcopy(KUBERNETES if kind == "kubernetes" else LLDP)
+    while True:
+        keys = list(here) if isinstance(here, dict) else list(range(len(here)))
+        key = data.draw(st.sampled_from(keys))
+        if not (isinstance(here[key], dict | list) and data.draw(st.booleans())):
+            break
+        here = here[key]
+    here[key] = data.draw(JUNK)
+    try:
+        draft = read(kind, json.dumps(told), tmp_path, "n9.json")
+    except InputError as error:
+        assert "\n" not in str(error)
+        return
+    tomllib.loads(to_toml(draft.fleet()))
+    show.as_json(draft.fleet())
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -32,7 +32,9 @@ def read_source(kind: str, path: Path) -> Draft:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
     draft = Draft()
     for file in files:
-        draft.add(reader(_text(file), str(file)))
+        found = reader(_text(file), str(file))
+        _check_names(found, str(file))
+        draft.add(found)
     if not draft.nodes:
         raise InputError(f"names no node; {kind} wants {FORMATS[kind][1]}", file=str(path))
     return draft
@@ -47,3 +49,17 @@ def _text(file: Path) -> str:
         raise InputError(f"cannot be read: {error.strerror}", file=str(file)) from None
     except UnicodeDecodeError:
         raise InputError("is not UTF-8 text", file=str(file)) from None
+
+
+def _check_names(draft: Draft, file: str) -> None:
+    """A name that cannot be printed (a line break, half a character of JSON's `\\ud800`) fits into no file and no list of ours."""
+    told = [name for facts in draft.nodes.values() for value in facts.values() for name in _texts(value)]
+    for name in (*draft.nodes, *told, *(end for ends in draft.links for end in ends)):
+        if not name.isprintable():
+            raise InputError(f"a name that cannot be printed: {name[:60]!r}", file=file)
+
+
+def _texts(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [text for pair in value.items() for text in pair]
+    return [value] if isinstance(value, str) else []

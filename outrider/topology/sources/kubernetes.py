@@ -24,7 +24,8 @@ _RACK = (
 _ZONE = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
 #: Tiers of switches from the lowest up, by the names of the first and of the second generation.
 _TIERS = (("leaf", "block"), ("spine",), ("core", "datacenter"))
-_TIER = re.compile(r"fabric\.topograph\.run/tier-(\d+)")
+_TIER = re.compile(r"fabric\.topograph\.run/tier-(\d{1,3})")
+_NUMBER = re.compile(r"[0-9]{1,4}")
 _CARDS = ("nvidia.com/gpu", "amd.com/gpu")
 
 
@@ -34,8 +35,8 @@ def read(text: str, file: str) -> Draft:
         told = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"is not JSON: {error.msg}", file=file, line=error.lineno) from None
-    except RecursionError:
-        raise InputError("is not JSON: nested too deep", file=file) from None
+    except (RecursionError, ValueError):
+        raise InputError("is not JSON: nested too deep, or with a number that is none", file=file) from None
     items = told.get("items", [told]) if isinstance(told, dict) else told
     if not isinstance(items, list):
         raise InputError("must be a list of nodes", file=file, key="items")
@@ -64,11 +65,15 @@ def _node(item: Any, place: str, file: str, draft: Draft) -> None:
     labels = {key: str(value) for key, value in table(meta.get("labels") or {}, "metadata.labels").items()}
     status = table(item.get("status") or {}, "status")
     tiers = _tiers(labels)
-    addresses = {one.get("type"): one.get("address") for one in status.get("addresses") or () if isinstance(one, dict)}
+    addresses = status.get("addresses") or []
+    if not isinstance(addresses, list):
+        raise InputError("must be a list", file=file, key=f"{place}.status.addresses")
+    told = [one.get("address") for one in addresses if isinstance(one, dict) and one.get("type") == "InternalIP"]
     draft.node(
         name,
         rack=_first(labels, _RACK), power=_first(labels, _ZONE), switch=tiers[0] if tiers else None,
-        address=addresses.get("InternalIP"), gpus=_cards(table(status.get("capacity") or {}, "status.capacity"), place, file),
+        address=next((one for one in told if isinstance(one, str)), None),
+        gpus=_cards(table(status.get("capacity") or {}, "status.capacity"), place, file),
     )  # fmt: skip
     draft.links |= {(lower, upper) for lower, upper in pairwise(tiers) if lower != upper}
 
@@ -89,7 +94,7 @@ def _first(labels: dict[str, str], keys: tuple[str, ...]) -> str | None:
 def _cards(capacity: dict[str, Any], place: str, file: str) -> int:
     for key in _CARDS:
         if key in capacity:
-            if not str(capacity[key]).isdecimal():
+            if not _NUMBER.fullmatch(str(capacity[key])):
                 raise InputError(
                     f"must be a number of cards, not {capacity[key]!r}", file=file, key=f"{place}.status.capacity.{key}"
                 )

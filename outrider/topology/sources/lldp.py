@@ -23,8 +23,8 @@ def read(text: str, file: str) -> Draft:
         told = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"is not JSON: {error.msg}", file=file, line=error.lineno) from None
-    except RecursionError:
-        raise InputError("is not JSON: nested too deep", file=file) from None
+    except (RecursionError, ValueError):
+        raise InputError("is not JSON: nested too deep, or with a number that is none", file=file) from None
     lldp = _one(told.get("lldp")) if isinstance(told, dict) else None
     if not isinstance(lldp, dict):
         raise InputError("must be an object with the key `lldp`", file=file, key="lldp")

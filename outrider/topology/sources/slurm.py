@@ -10,6 +10,8 @@ from outrider.errors import InputError
 from outrider.parsers.hostlist import expand
 from outrider.topology.draft import Draft
 
+#: What one file may say in all, names below names; the largest sites have some 10,000 switches and 100,000 nodes.
+PAIRS_MAX = 1_000_000
 _PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
 #: Lines that begin so say how blocks are grouped, not what they hold.
 _GROUPING = ("blocksizes", "aggregatedblock")
@@ -19,7 +21,7 @@ def read(text: str, file: str) -> Draft:
     """Reads either form."""
     draft = Draft()
     entries = [entry for entry in _entries(text, file) if entry[1]]
-    uppers = []
+    uppers, said = [], 0
     for line, pairs in entries:
         key = next(iter(pairs))
         if key in _GROUPING:
@@ -29,7 +31,11 @@ def read(text: str, file: str) -> Draft:
         nodes, switches = (_names(pairs, name, file, line) for name in ("nodes", "switches"))
         if not nodes and not switches:
             raise InputError("names neither nodes nor switches", file=file, line=line, key=f"{key}={pairs[key]}")
-        for name in _names(pairs, key, file, line):
+        names = _names(pairs, key, file, line)
+        said += len(names) * (len(nodes) + len(switches))
+        if said > PAIRS_MAX:
+            raise InputError(f"says more than {PAIRS_MAX} things", file=file, line=line, key=key)
+        for name in names:
             for lower in switches:
                 draft.links.add((lower, name))
             if switches:
