@@ -37,6 +37,8 @@ _ALL: Final[tuple[Metric, ...]] = (
     # -- the witness ---------------------------------------------------------------------------------------------------
     Metric(name="outrider_incident_open", type="gauge", room="witness", labels=INCIDENT_LABELS,
            help="1 for each incident that is confirmed and not yet resolved; the series goes away when it ends."),
+    Metric(name="outrider_job_incident_open", type="gauge", room="witness", labels=INCIDENT_LABELS,
+           help="1 for each job that an open incident touches: also those of its nodes, GPUs and switches."),
     Metric(name="outrider_incidents_total", type="counter", room="witness", labels=("fault", "event"),
            help="Changes of incidents: suspected, confirmed, refuted, resolved, false_alarm."),
     Metric(name="outrider_actions_total", type="counter", room="witness", labels=("action", "outcome"),

@@ -93,7 +93,8 @@ class Incident:
             evidence=tuple(self.evidence), explanation=self.explanation,
             extra={
                 **self.extra, "incarnation": self.incarnation, "state": self.state.value, "since": self.since,
-                "decisive": self.decisive, **({"merged_into": self.merged_into} if self.merged_into else {}),
+                "decisive": self.decisive, "jobs": sorted(self.jobs),
+                **({"merged_into": self.merged_into} if self.merged_into else {}),
             },
         )  # fmt: skip
 

@@ -69,16 +69,23 @@ def refusal_code(why: str) -> str:
 
 
 def open_incidents(pictures: Pictures, fleet: Fleet) -> Iterable[Reading]:
-    """One series for each subject of confirmed, open incidents. A node's switch stands beside it."""
-    shown = set()
+    """One series for each subject of confirmed, open incidents, and one for each job that they touch. A node's switch stands beside
+    it. A job's own series are apart, or the owner who silences a job's alerts would silence its nodes' as well."""
+    shown: set[tuple[str, tuple[str, ...]]] = set()
     leaves = {node.node: leaf_of(node) for node in fleet.nodes}
     for picture in pictures.values():
         if picture.get("state") in CONFIRMED_STATES:
             known = {**picture.get("subject", {}), **{name: picture.get(name, "") for name in ("fault", "culprit", "response")}}
             known["switch"] = known.get("switch") or leaves.get(str(known.get("node")), "")
-            shown.add(tuple(str(known.get(label, "")) for label in INCIDENT_LABELS))
-    for labels in sorted(shown):
-        yield "outrider_incident_open", labels, 1.0
+            shown.add(("outrider_incident_open", _labels(known)))
+            for job in {*picture.get("extra", {}).get("jobs", ()), *filter(None, [known.get("job")])}:
+                shown.add(("outrider_job_incident_open", _labels({**known, "job": job})))
+    for name, labels in sorted(shown):
+        yield name, labels, 1.0
+
+
+def _labels(known: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(known.get(label, "")) for label in INCIDENT_LABELS)
 
 
 def state_of_the_fleet(fleet: Fleet, pictures: Pictures, memory: Mapping[str, Any], now: float) -> Iterable[Reading]:

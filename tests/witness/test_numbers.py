@@ -30,6 +30,22 @@ def test_two_incidents_of_one_subject_are_one_series() -> None:
     assert shown == [("outrider_incident_open", ("node.lost", "node", "restart", "n1", "", "", "", ""), 1.0)]
 
 
+def test_a_job_shows_the_incidents_of_its_nodes_too() -> None:
+    about_node = {"state": "confirmed", "fault": "node.lost", "culprit": "node", "response": "restart", "subject": {"node": "n1"}}
+    touching = {**about_node, "extra": {"jobs": ["j1", "j2"]}}
+    about_job = {"state": "acting", "fault": "job.hang", "culprit": "none", "response": "page", "subject": {"job": "j1"}}
+    shown = list(open_incidents({"a": touching, "b": about_job}, Fleet()))
+    assert [(labels[0], labels[-1]) for name, labels, _ in shown if name == "outrider_incident_open"] == [
+        ("job.hang", "j1"),
+        ("node.lost", ""),
+    ]
+    assert [(labels[0], labels[-1]) for name, labels, _ in shown if name == "outrider_job_incident_open"] == [
+        ("job.hang", "j1"),
+        ("node.lost", "j1"),
+        ("node.lost", "j2"),
+    ]
+
+
 def test_every_node_is_in_one_state() -> None:
     pictures = {
         "a": {"state": "suspected", "fault": "node.lost", "subject": {"node": "n1"}},

@@ -32,7 +32,8 @@ _NUMBERS: Final = (
                ((None, RED), (0.8, AMBER), (0.95, GREEN)), "percentunit", 1, graph=False)),
     (3, Number("Since snapshot", "Steps that a restart from the newest snapshot would repeat; a copy at the moment of the fault "
                "makes it one at most.", f"clamp_min(min({_STEP}) - max({_SNAPSHOT}), 0)")),
-    (3, Number("Open incidents", "About this job.", f"count(outrider_incident_open{{{_JOB}}}) or vector(0)", ZERO_IS_WELL)),
+    (3, Number("Open incidents", "About this job, its nodes, their GPUs and what they hang on.",
+               f"count(max without (instance, witness) (outrider_job_incident_open{{{_JOB}}})) or vector(0)", ZERO_IS_WELL)),
 )  # fmt: skip
 _TRAINING: Final = (
     Chart("Loss", "Mean over the ranks that tell it.", {"{{job}}": f"job:outrider_job_loss:avg{{{_JOB}}}"}, minimum=None),
@@ -75,7 +76,7 @@ def board() -> Board:
     made.row("Training")
     made.charts(8, 8, *_TRAINING)
     made.charts(12, 8, *_OPTIMIZER)
-    made.add(open_incidents("Incidents of this job", ',job=~"$job"'), 24, 6)
+    made.add(open_incidents("Incidents of this job", ',job=~"$job"', "outrider_job_incident_open"), 24, 6)
     made.row("Where the time goes")
     made.charts(8, 8, *_TIME)
     about, columns = "Rank time outside of training, in the period of the picture.", (Column("phase", "cause"),)

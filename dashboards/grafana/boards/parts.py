@@ -20,9 +20,9 @@ JOB: Final = Column("job", "job", link=TO_JOB)
 SWITCH: Final = Column("switch", "switch", link=TO_NETWORK)
 
 
-def open_incidents(title: str, where: str) -> Any:
-    """A table of what is open. Args: where: matchers beside the clusters, with a comma before them."""
-    expr = f'max without (instance, witness, __name__) (outrider_incident_open{{site=~"$cluster"{where}}})'
+def open_incidents(title: str, where: str, metric: str = "outrider_incident_open") -> Any:
+    """A table of what is open. Args: where: matchers beside the clusters, with a comma before them; metric: whose series."""
+    expr = f'max without (instance, witness, __name__) ({metric}{{site=~"$cluster"{where}}})'
     about = "Incidents that are confirmed and not yet over. The console has the evidence and the votes of each."
     told = (Column(name, name) for name in ("culprit", "response"))
     return grid(
