@@ -126,8 +126,12 @@ class Run:
         """Figures of the step in flight: plain numbers (a tensor on a device would make the training wait for it here).
 
         `lr` and `data_s` (seconds between two steps) are measured if they are not given. Seconds and tokens are this rank's own.
+        What a second call in the same step does not name stays as the first one said.
         """
-        self._figures = (loss, grad_norm, lr, tokens, data_s, compute_s, wait_s)
+        told: tuple[float, ...] = (loss, grad_norm, lr, tokens, data_s, compute_s, wait_s)
+        if self._figures is not _NOTHING:
+            told = tuple(old if math.isnan(new) else new for old, new in zip(self._figures, told, strict=True))
+        self._figures = told
 
     def phase(self, name: page.Phase) -> None:
         """Another phase begins: `init compile train data checkpoint eval idle end`; again: something moves in it.

@@ -114,9 +114,10 @@ def test_without_agent_or_snapshots_it_just_trains(job):
 def test_the_agent_sees_steps_phases_and_figures(job, agent, tmp_path):
     one = job(place(tmp_path, agent))
     until(lambda: agent.hellos)
-    one.train(3)
+    one.train(3, lambda step: step.report(compute_s=0.25, loss=-1.0))
     reader = agent.page(0)
     until(lambda: reader.trainer().step == 2)
+    assert reader.trainer().compute_s == 0.25, "a second report keeps what it does not name, and replaces what it names"
     cell = reader.trainer()
     assert (cell.phase, cell.open, cell.motion & 1) == ("train", -1, 0)
     assert cell.loss > 0 and cell.lr == pytest.approx(0.0005) and cell.data_s > 0
