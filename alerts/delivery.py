@@ -1,5 +1,6 @@
 """One attempt to deliver one webhook, and what its answer means. Decides nothing about when: that is the deliverer's part."""
 
+import math
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
@@ -69,14 +70,14 @@ def judge(status: int, retry_after: str | None, location: str | None, text: str,
             status=status,
         )
     if status >= 500 or status in _MAY_PASS:
-        wait = _seconds(retry_after, now_wall)
+        wait = wait_seconds(retry_after, now_wall)
         code = {401: "unauthorised", 403: "unauthorised", 404: "not_found"}.get(status, "busy" if wait is not None else "error")
         return Attempt(outcome="retry", reason=said, reason_code=code, status=status, retry_seconds=wait)
     return Attempt(outcome="refused", reason=said, reason_code="refused", status=status)
 
 
-def _seconds(retry_after: str | None, now_wall: float) -> float | None:
-    """Retry-After as seconds from now, 0 to an hour; None where it is absent or unreadable."""
+def wait_seconds(retry_after: str | None, now_wall: float) -> float | None:
+    """Retry-After as seconds from now, 0 to an hour; None where it is absent or unreadable (NaN would never be over)."""
     if retry_after is None:
         return None
     try:
@@ -84,6 +85,8 @@ def _seconds(retry_after: str | None, now_wall: float) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(retry_after).timestamp() - now_wall
-        except ValueError:
+        except (ValueError, OverflowError, TypeError):
             return None
+    if math.isnan(seconds):
+        return None
     return min(max(seconds, 0.0), RETRY_AFTER_MAX)

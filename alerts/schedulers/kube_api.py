@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from alerts.delivery import wait_seconds
 from alerts.schedulers.port import SchedulerError
 from alerts.secret_files import read_token
 from alerts.senders import make_session
@@ -20,8 +21,9 @@ from outrider.config.targets import KubernetesTarget
 
 #: How often a change is tried anew after a conflict; a node's status changes every few seconds, its spec hardly ever.
 CONFLICTS_MAX: Final = 8
-#: Objects in one page of a list.
+#: Objects in one page of a list, and pages: a server that always has one more lies.
 PAGE: Final = 500
+PAGES_MAX: Final = 2000
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 
@@ -69,13 +71,14 @@ class KubeApi:
         """All objects, page by page, and the version to watch from."""
         found: list[Object] = []
         ask = {"limit": str(PAGE), **query}
-        while True:
+        for _ in range(PAGES_MAX):
             page = await self._ask("GET", path, query=ask)
             found += page.get("items") or []
             meta = page.get("metadata") or {}
             if not meta.get("continue"):
                 return found, str(meta.get("resourceVersion", ""))
-            ask["continue"] = meta["continue"]
+            ask["continue"] = str(meta["continue"])
+        raise SchedulerError(f"{path}: the list has no end", "strange_answer", again=True)
 
     async def change(self, path: str, make: Callable[[Object], Object | None]) -> Object | None:
         """Reads, lets `make` say the patch (None: nothing to do), patches at that version; again after a conflict.
@@ -119,7 +122,9 @@ class KubeApi:
         ask = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(max(1, int(seconds))), **query}
         timeout = aiohttp.ClientTimeout(total=seconds, connect=self._seconds)
         try:
-            async with self._session.get(self._url + path, params=ask, headers=self._headers(), timeout=timeout) as answer:
+            async with self._session.get(
+                self._url + path, params=ask, headers=self._headers(), timeout=timeout, allow_redirects=False
+            ) as answer:
                 if answer.status == 410:
                     raise Expired
                 if answer.status != 200:
@@ -131,8 +136,8 @@ class KubeApi:
                             raise Expired
                         raise _failure(int(event["object"].get("code", 500)), json.dumps(event["object"]), path)
                     yield event["type"], event["object"]
-        except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
-            return  # a watch may break at any time, in the middle of a line too; the caller lists again
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return  # a watch may break at any time, in the middle of a line too, or tell nonsense; the caller lists again
 
     async def until_gone(self, path: str, uids: set[str], seconds: float, **query: str) -> set[str]:
         """Waits until none of the objects `uids` is there any more. Returns those that still are."""
@@ -184,20 +189,22 @@ class KubeApi:
         if not 200 <= status < 300:
             raise _failure(status, text, path, wait)
         try:
-            found: Object = json.loads(text)
-        except ValueError:
-            raise SchedulerError(f"{path}: the answer is no JSON", "strange_answer", again=True) from None
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise SchedulerError(f"{path}: the answer is no JSON object", "strange_answer", again=True)
         return found
 
 
 def _failure(status: int, text: str, path: str, wait: str | None = None) -> SchedulerError:
     try:
         said = str(json.loads(text).get("message") or text)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         said = text
     words = f"{path}: {status} {' '.join(said.split())[:200]}"
     if status in (401, 403):
         return SchedulerError(words, "unauthorised", again=True)
     if status == 429 or status >= 500:
-        return SchedulerError(words + (f" (wait {wait} s)" if wait else ""), "busy", again=True)
+        return SchedulerError(words, "busy", again=True, wait=wait_seconds(wait, time.time()))
     return SchedulerError(words, "refused", again=False)

@@ -1,5 +1,6 @@
 """Who brings a pod back: owners followed upwards, kinds named by discovery. And the marks of ours that objects carry."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,6 +14,14 @@ REASON: Final = "outrider.dev/reason"
 ATTEMPT: Final = "outrider.dev/attempt"
 #: Owners are followed upwards this far: pod -> Job -> JobSet -> TrainJob -> Workload is four.
 OWNERS_MAX: Final = 5
+
+
+def numbered(notes: dict[str, str], key: str, default: int) -> int:
+    """A number that we wrote as an annotation. Raises SchedulerError: somebody else has written there."""
+    text = str(notes.get(key, default))
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise SchedulerError(f"the annotation {key} is no number: {text[:40]!r}", "strange_answer", again=True)
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)

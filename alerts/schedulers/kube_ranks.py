@@ -5,7 +5,6 @@ Pods of the next attempt take their environment from it (`configMapKeyRef`, opti
 that Outrider expects, for Kubernetes has the last word on where a pod goes. The job owns the ConfigMap: it goes when the job goes.
 """
 
-import re
 from typing import Final
 
 import msgspec
@@ -13,15 +12,17 @@ import msgspec
 from alerts.bodies import Data
 from alerts.schedulers.kube_api import Conflict, KubeApi
 from alerts.schedulers.kube_owners import Owner
-from alerts.schedulers.ranks import make_map
+from alerts.schedulers.ranks import make_map, plain_name
 
 #: Longest name of an object: a DNS subdomain (RFC 1123).
 NAME_MAX: Final = 253
+PREFIX: Final = "outrider-ranks-"
 
 
 def map_name(job: str) -> str:
-    """The ConfigMap of a job, as a name that Kubernetes takes."""
-    return f"outrider-ranks-{re.sub(r'[^a-z0-9.-]+', '-', job.lower()).strip('.-') or 'job'}"[:NAME_MAX].rstrip(".-")
+    """The ConfigMap of a job, as a name that Kubernetes takes: the job's own, or with a hash where that is no such name."""
+    label = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+    return PREFIX + plain_name(job, rf"{label}(\.{label})*", r"[^a-z0-9]+", NAME_MAX - len(PREFIX))
 
 
 def map_data(job: str, attempt: int, fence: int, order: Data | None) -> dict[str, str]:

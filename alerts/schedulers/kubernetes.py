@@ -9,6 +9,7 @@ repeat after a crash of ours does not end the pods of the next attempt. No pod i
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,7 +18,7 @@ import msgspec
 
 from alerts.bodies import Data
 from alerts.schedulers.kube_api import Conflict, KubeApi, Missing, Object
-from alerts.schedulers.kube_owners import ATTEMPT, FENCE, INCIDENT, REASON, Owner, Owners
+from alerts.schedulers.kube_owners import ATTEMPT, FENCE, INCIDENT, REASON, Owner, Owners, numbered
 from alerts.schedulers.kube_ranks import map_data, write_map
 from alerts.schedulers.kueue import Kueue
 from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, job_of, node_of, reason_of
@@ -30,6 +31,8 @@ STAGE: Final = "outrider.dev/stage"
 CONDITION: Final = "OutriderHealthy"
 #: How long pods may take to go; then the call fails and the next try goes on from there.
 GONE_SECONDS: Final = 60.0
+#: A label's value. Source: Kubernetes, "Labels and Selectors", syntax and character set.
+LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 VOLCANO: Final = ("batch.volcano.sh", "Job")
 
 
@@ -67,7 +70,7 @@ class KubernetesScheduler:
             if FENCE not in notes:
                 status[:] = [Done(status="already", note=f"{name} was not taken out by Outrider")]
                 return None
-            if int(notes[FENCE]) > order.fence:
+            if numbered(notes, FENCE, -1) > order.fence:
                 status[:] = [Done(status="old_fence", note=f"{name} was taken out again by fence {notes[FENCE]}")]
                 return None
             taints = [taint for taint in node["spec"].get("taints") or () if taint["key"] != TAINT]
@@ -113,8 +116,8 @@ class KubernetesScheduler:
 
         def make(node: Object) -> Object | None:
             notes = node["metadata"].get("annotations") or {}
-            if int(notes.get(FENCE, -1)) >= order.fence:
-                old = int(notes[FENCE]) > order.fence
+            if (before := numbered(notes, FENCE, -1)) >= order.fence:
+                old = before > order.fence
                 status[:] = [Done(status="old_fence" if old else "already", note=str(notes.get(REASON)))]
                 return None
             taints = [taint for taint in node["spec"].get("taints") or () if taint["key"] != TAINT]
@@ -144,6 +147,8 @@ class KubernetesScheduler:
     # -- jobs ------------------------------------------------------------------------------------------------------------
 
     async def _pods(self, job: str) -> list[Object]:
+        if not LABEL.fullmatch(job):  # a selector has its own grammar: `j1,app` would be another job's pods
+            raise SchedulerError(f"{job!r} is no value of a label: no pod carries it", "no_such_job", again=False)
         found: list[Object] = []
         for namespace in self._target.namespaces:
             items, _ = await self._api.list(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{self._target.job_label}={job}")
@@ -191,7 +196,7 @@ class KubernetesScheduler:
 
         def make(owner: Object) -> Object | None:
             notes = owner["metadata"].get("annotations") or {}
-            fence, attempt = int(notes.get(FENCE, -1)), int(notes.get(ATTEMPT, 0))
+            fence, attempt = numbered(notes, FENCE, -1), numbered(notes, ATTEMPT, 0)
             up_to = max((pod["metadata"]["creationTimestamp"] for pod in pods), default="")
             if fence > order.fence:
                 result[:] = [Done(status="old_fence", note=f"fence {fence} was here")]

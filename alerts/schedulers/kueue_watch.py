@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from alerts.schedulers.kube_api import Expired, KubeApi, Missing, Object
-from alerts.schedulers.kube_owners import ATTEMPT, FENCE, Owner, Owners
+from alerts.schedulers.kube_owners import ATTEMPT, FENCE, Owner, Owners, numbered
 from alerts.schedulers.kube_ranks import map_data, map_name, write_map
 from alerts.schedulers.kueue import Kueue, WorkloadState, job_name, state_of, workload_of
 from alerts.schedulers.port import SchedulerError
@@ -74,16 +74,35 @@ class KueueWatch:
                 await asyncio.sleep(PAUSE_SECONDS)
             except (SchedulerError, InputError) as error:
                 log.warning("kueue_watch", target=self._target.name, namespace=namespace, error=str(error))
+                await asyncio.sleep(getattr(error, "wait", None) or AGAIN_SECONDS)
+            except Exception:  # an answer of no shape that we know must not end the watch: from then on each preemption was a fault
+                log.exception("kueue_watch_bug", target=self._target.name, namespace=namespace)
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def once(self, folder: str, seconds: float) -> None:
-        """Looks at all Workloads, then watches for a while. Raises Expired where the watch's place is gone: list again."""
+        """Looks at all Workloads, then watches for a while. Raises Expired where the watch's place is gone: list again.
+
+        One that cannot be understood, or whose owner we may not read, holds no other up; what may work later is raised at the end.
+        """
         items, version = await self._api.list(folder)
-        for item in items:
-            await self._look(folder, item)
+        later = [error for item in items if (error := await self._heed(folder, item)) is not None]
+        if later:
+            raise later[0]
         async for kind, item in self._api.watch(folder, version, seconds):
-            if kind != "DELETED":
-                await self._look(folder, item)
+            if kind != "DELETED" and (error := await self._heed(folder, item)) is not None:
+                raise error
+
+    async def _heed(self, folder: str, item: Object) -> SchedulerError | None:
+        """Looks at one Workload. Returns an error that may pass."""
+        try:
+            await self._look(folder, item)
+        except SchedulerError as error:
+            if error.again:
+                return error
+            log.warning("kueue_workload", target=self._target.name, folder=folder, error=str(error))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            log.warning("kueue_workload_strange", target=self._target.name, folder=folder, error=repr(error))
+        return None
 
     async def _look(self, folder: str, item: Object) -> None:
         state, job = state_of(item), job_name(item, self._target.job_label)
@@ -100,7 +119,7 @@ class KueueWatch:
 
     async def _stopped(self, top: Owner, workload: Owner, state: WorkloadState, job: str) -> None:
         """Tells the witnesses, then numbers the next attempt, then remembers it: a repeat tells the same."""
-        attempt = int(top.notes.get(ATTEMPT, 0)) + 1
+        attempt = numbered(top.notes, ATTEMPT, 0) + 1
         words = f"Kueue evicted {workload.name}: {state.evicted}" + (f" ({state.preempted})" if state.preempted else "")
         signal = Signal(
             t=time.monotonic(), kind="process_exit", job=job, value=0, source="kueue", text=words,
@@ -108,11 +127,11 @@ class KueueWatch:
         )  # fmt: skip
         if not await self._tell([signal]):
             raise SchedulerError("too few witnesses could be told of an eviction", "unreachable", again=True)
-        await write_map(self._api, top, job, map_data(job, attempt + 1, int(top.notes.get(FENCE, 0)), None))
+        await write_map(self._api, top, job, map_data(job, attempt + 1, numbered(top.notes, FENCE, 0), None))
 
         def make(now: Object) -> Object | None:
             notes = now["metadata"].get("annotations") or {}
-            new = {TOLD: state.evicted_at, ATTEMPT: str(max(attempt, int(notes.get(ATTEMPT, 0))))}
+            new = {TOLD: state.evicted_at, ATTEMPT: str(max(attempt, numbered(notes, ATTEMPT, 0)))}
             return None if notes.get(TOLD) == state.evicted_at else {"metadata": {"annotations": new}}
 
         with suppress(Missing):

@@ -25,11 +25,12 @@ class Done:
 
 class SchedulerError(Exception):
     """A call that did not work. `again`: a later try makes sense. `code`: `unreachable`, `unauthorised`, `no_such_node`,
-    `no_such_job`, `no_such_object`, `no_spare`, `spare_unfit`, `job_over`, `not_supported`, `strange_answer`, `busy`."""
+    `no_such_job`, `no_such_object`, `no_spare`, `spare_unfit`, `job_over`, `not_supported`, `strange_answer`, `busy`, `unwritable`.
+    `wait`: seconds after which the scheduler wants to be asked again; None: it did not say."""
 
-    def __init__(self, reason: str, code: str, *, again: bool) -> None:
+    def __init__(self, reason: str, code: str, *, again: bool, wait: float | None = None) -> None:
         super().__init__(reason)
-        self.reason, self.code, self.again = reason, code, again
+        self.reason, self.code, self.again, self.wait = reason, code, again, wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

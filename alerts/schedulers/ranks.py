@@ -5,6 +5,7 @@
 `<folder>/<job>.env`: what is the same for every rank of the attempt, for a shell's `.` or systemd's `EnvironmentFile=`.
 """
 
+import hashlib
 import os
 import re
 import shlex
@@ -16,6 +17,13 @@ import msgspec
 from alerts.bodies import Data, Replace
 from alerts.schedulers.port import SchedulerError
 from outrider.wire import UNREADABLE
+
+
+class UnwritableError(SchedulerError):
+    """The folder of the rank maps is full, gone or not ours."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "unwritable", again=True)
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,20 +105,37 @@ def moved(nodes: Sequence[str], replace: Sequence[Replace], free: Sequence[str])
     return result
 
 
+def plain_name(job: str, fits: str, strange: str, size_max: int) -> str:
+    """A job's name where only names like `fits` are taken. Any other loses what `strange` matches and carries a hash of itself:
+    no two jobs share a name."""
+    if len(job) <= size_max and re.fullmatch(fits, job, re.ASCII):
+        return job
+    digest = hashlib.blake2s(job.encode("utf-8", "backslashreplace"), digest_size=4).hexdigest()
+    name = re.sub(strange, "-", job.lower())[: size_max - len(digest) - 1].strip(".-")
+    return f"{name or 'job'}-{digest}"
+
+
 def file_name(job: str) -> str:
-    """A job's name as a file's name: nothing that leads out of the folder."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", job).lstrip(".") or "job"
+    """A job's name as a file's name: nothing that leads out of the folder, and room for `.ranks.json` and a temporary name."""
+    return plain_name(job, r"[A-Za-z0-9_-][A-Za-z0-9._-]*", r"[^a-z0-9._-]+", 200)
 
 
 def write_map(folder: Path, ranks: RankMap) -> Path:
-    """Writes the three files, each by a temporary name and rename. Returns the path of the rank map."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Writes the three files, each by a temporary name and rename. Returns the path of the rank map.
+
+    Raises:
+        UnwritableError: the folder does not take them; a person mends it.
+    """
     name = file_name(ranks.job)
     lines = (f"{key}={shlex.quote(value)}\n" for key, value in ranks.common().items())
-    _replace(folder / f"{name}.env", "".join(lines).encode())
-    _replace(folder / f"{name}.hosts", "".join(f"{node}\n" for node in ranks.nodes).encode())
     path = folder / f"{name}.ranks.json"
-    _replace(path, msgspec.json.format(msgspec.json.encode(ranks), indent=1) + b"\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / f"{name}.env", "".join(lines).encode())
+        _replace(folder / f"{name}.hosts", "".join(f"{node}\n" for node in ranks.nodes).encode())
+        _replace(path, msgspec.json.format(msgspec.json.encode(ranks), indent=1) + b"\n")
+    except OSError as error:
+        raise UnwritableError(f"{error.filename or folder}: the rank map cannot be written: {error.strerror}") from None
     return path
 
 

@@ -39,7 +39,7 @@ class SchedulerSender:
         except SchedulerError as error:
             return Attempt(
                 outcome="retry" if error.again else "refused", reason=error.reason, reason_code=error.code,
-                detail={"reason_code": error.code},
+                retry_seconds=error.wait, detail={"reason_code": error.code},
             )  # fmt: skip
         except InputError as error:  # a token's file: a person mends it
             return Attempt(outcome="retry", reason=str(error), reason_code="unauthorised")

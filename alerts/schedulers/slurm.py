@@ -64,14 +64,14 @@ class SlurmScheduler:
 
     async def drain(self, order: Data) -> Done:
         node = await self._api.node(node_of(order))
-        await self._remember(node.name)
+        missed = await self._remember(node.name)
         before = fence_of(node.reason)
         if "DRAIN" in node.states and before is not None and before >= order.fence:
             return Done(status="already" if before == order.fence else "old_fence", note=node.reason)
         if "DRAIN" in node.states and before is None:
             return Done(status="already", note=f"{node.name} is drained by somebody else: {node.reason}")
         await self._api.update(f"NodeName={node.name}", "State=DRAIN", f"Reason={reason_of(order)}")
-        return Done(status="done", note=f"{node.name} is drained")
+        return Done(status="done", note=f"{node.name} is drained{missed}")
 
     async def release(self, order: Data) -> Done:
         node = await self._api.node(node_of(order))
@@ -101,16 +101,25 @@ class SlurmScheduler:
         note = f"job {job.job_id} starts attempt {attempt} on {where}"
         return Done(status="done", note=note, detail={"attempt": attempt, "nodes": nodes})
 
-    async def _remember(self, node: str) -> None:
-        """Writes down where the ranks of the jobs on a node are, before Slurm requeues such a job by itself and forgets."""
-        names = {number: name for name, number in self._target.jobs.items()}
+    async def _remember(self, node: str) -> str:
+        """Writes down where the ranks of the jobs on a node are, before Slurm requeues such a job by itself and forgets.
+
+        Returns:
+            What could not be written, for people: a full disk keeps no sick node in service, and the order of a restart tells the
+            ranks too.
+        """
+        names, missed = {number: name for name, number in self._target.jobs.items()}, ""
         for job in await self._all_jobs():
             if node not in job.nodes:
                 continue
             for name in {names.get(job.job_id, job.name), str(job.job_id)}:
-                known = read_map(self._folder, name)
-                if known is None or (known.attempt <= job.restarts and set(known.nodes) != set(job.nodes)):
-                    write_map(self._folder, make_map(name, job.restarts + 1, 0, _slots(job)))
+                try:
+                    known = read_map(self._folder, name)
+                    if known is None or (known.attempt <= job.restarts and set(known.nodes) != set(job.nodes)):
+                        write_map(self._folder, make_map(name, job.restarts + 1, 0, _slots(job)))
+                except SchedulerError as error:
+                    missed = f"; {error}"
+        return missed
 
     async def _all_jobs(self) -> list[SlurmJob]:
         """All jobs, asked once for many nodes that are taken out together."""

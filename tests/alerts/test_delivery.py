@@ -29,6 +29,11 @@ def test_each_status_has_one_meaning(status: int, outcome: str, code: str) -> No
         ("999999999", RETRY_AFTER_MAX),
         ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0),
         ("soon", None),
+        ("nan", None),
+        ("inf", RETRY_AFTER_MAX),
+        ("-inf", 0.0),
+        ("1e999", RETRY_AFTER_MAX),
+        ("Mon, 99999999999999999999 Jan 2020 00:00:00 GMT", None),
         (None, None),
     ],
 )

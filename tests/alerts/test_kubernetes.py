@@ -8,8 +8,11 @@ import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
+from alerts_doubles import row
 from kube_crds import misfit_of_custom, misfit_of_custom_patch
 from kube_fake import TOKEN, Kube
 from kube_openapi import misfit, misfit_of_eviction, misfit_of_patch
@@ -18,6 +21,8 @@ from kube_world import CHAINS, KINDS
 from alerts.bodies import Data, Replace
 from alerts.schedulers.kubernetes import KubernetesScheduler
 from alerts.schedulers.port import SchedulerError
+from alerts.schedulers.sender import SchedulerSender
+from outrider.config.alerts import SpareCheck
 from outrider.config.targets import KubernetesTarget
 
 NODES = ["n1", "n2", "n3", "n9"]
@@ -52,6 +57,50 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable]:
         await close()
     refused = [said for kube in made for said in kube.refused]
     assert not refused, f"bodies that do not fit the published OpenAPI: {refused}"
+
+
+async def test_busy_api_server_says_when_it_wants_to_be_asked_again(start, monkeypatch) -> None:
+    kube, scheduler = await start()
+    monkeypatch.setattr(
+        kube, "_serve", lambda request, body: web.Response(status=429, headers={"Retry-After": "17"}, text="too many requests")
+    )
+    attempt = await SchedulerSender(scheduler, (), 3, SpareCheck()).send(row("a", "node.drain.requested", node="n2"), 0.0)
+    assert (attempt.outcome, attempt.reason_code, attempt.retry_seconds) == ("retry", "busy", 17.0)
+
+
+@pytest.mark.parametrize("job", ["j1,app!=x", "j1=j1", "", "!j1", "j1 ", "j1\n", "x" * 64])
+async def test_job_whose_name_is_no_labels_value_has_no_pods(start, job: str) -> None:
+    kube, scheduler = await start()
+    with pytest.raises(SchedulerError) as caught:
+        await scheduler.restart(msgspec.structs.replace(RESTART, job=job))
+    assert (caught.value.code, len(kube.pods)) == ("no_such_job", 3)
+
+
+@pytest.mark.parametrize("key", ["outrider.dev/fence", "outrider.dev/attempt"])
+async def test_mark_that_a_person_wrote_over_is_named(start, key: str) -> None:
+    kube, scheduler = await start()
+    kube.top["metadata"].setdefault("annotations", {})[key] = "two"
+    with pytest.raises(SchedulerError, match=f"{key} is no number: 'two'"):
+        await scheduler.restart(RESTART)
+    assert len(kube.pods) == 3
+
+
+@pytest.mark.parametrize("body", ["[]", "7", "null", '"x"', "[" * 3000, "<html>"])
+async def test_answer_that_is_no_object_is_a_strange_one(start, monkeypatch, body: str) -> None:
+    kube, scheduler = await start()
+    monkeypatch.setattr(kube, "_serve", lambda request, _: web.Response(text=body))
+    with pytest.raises(SchedulerError) as caught:
+        await scheduler.drain(order(node="n2"))
+    assert (caught.value.code, caught.value.again) == ("strange_answer", True)
+
+
+async def test_list_without_end_is_ended(start, monkeypatch) -> None:
+    kube, scheduler = await start()
+    monkeypatch.setattr("alerts.schedulers.kube_api.PAGES_MAX", 5)
+    monkeypatch.setattr(kube, "_serve", lambda request, _: web.json_response({"items": [], "metadata": {"continue": "on"}}))
+    with pytest.raises(SchedulerError, match="no end"):
+        await scheduler.nodes()
+    assert len(kube.requests) == 5
 
 
 @pytest.fixture

@@ -1,11 +1,13 @@
 """Kueue: a job that it admitted is restarted through its Workload, off the bad node; what it evicts by itself is no fault."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kube_fake import TOKEN, Kube
 
@@ -253,6 +255,62 @@ async def test_watch_of_workloads_that_breaks_is_begun_anew_and_misses_nothing(w
         await made.once(FOLDER, 1.0)
     except Expired:
         assert ending.startswith("410")
+    kube.evict("Preempted")
+    await made.once(FOLDER, 1.0)
+    assert len(told.signals) == 1
+
+
+STRANGE: dict[str, Any] = {
+    "conditions that are none": lambda item: item["status"].update(conditions=[7]),
+    "a status that is none": lambda item: item.update(status="x"),
+    "no metadata": lambda item: item.pop("metadata"),
+    "owners that are none": lambda item: item["metadata"].update(ownerReferences=7),
+    "an owner of a kind that nobody serves": lambda item: item["metadata"].update(
+        ownerReferences=[{"apiVersion": "batch/v1", "kind": "Novelty", "name": "x", "uid": "u", "controller": True}]
+    ),
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE)
+async def test_workload_that_makes_no_sense_holds_no_other_up(watch, strange: Callable[[Any], Any]) -> None:
+    kube, made, told = await watch()
+    kube.evict("Preempted")
+    other = json.loads(json.dumps(kube.kueue.workload))
+    strange(other)
+    place = next(place for place in kube.owners if place[1].startswith("workloads/"))
+    kube.owners = {(place[0], "workloads/a-strange-one"): other, **kube.owners}
+    await made.once(FOLDER, 1.0)
+    assert len(told.signals) == 1
+
+
+async def test_watch_outlives_answers_of_any_shape(watch, monkeypatch) -> None:
+    _, made, _ = await watch()
+    naps: list[float] = []
+    answers = iter([KeyError("metadata"), TypeError("x"), SchedulerError("429", "busy", again=True, wait=40.0)])
+
+    async def once(_: str, __: float) -> None:
+        raise next(answers)
+
+    async def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(made, "once", once)
+    monkeypatch.setattr("alerts.schedulers.kueue_watch.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await made._forever("default")
+    assert naps == [15.0, 15.0, 40.0], "as long as the server asks, where it does"
+
+
+@pytest.mark.parametrize("event", ["[]", "{}", '{"type": "ERROR", "object": "x"}', '{"type": "ERROR"}', "[" * 3000, "7"])
+async def test_event_that_makes_no_sense_ends_the_watch_and_nothing_else(watch, monkeypatch, event: str) -> None:
+    kube, made, told = await watch()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=event + "\n")
+
+    monkeypatch.setattr(kube, "_watch", answer)
     kube.evict("Preempted")
     await made.once(FOLDER, 1.0)
     assert len(told.signals) == 1

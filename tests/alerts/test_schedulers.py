@@ -1,6 +1,7 @@
 """One contract for every scheduler: repeats, old fences and old attempts change nothing; ranks stay; unknown things end clearly."""
 
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -14,9 +15,10 @@ from kube_fake import TOKEN, Kube
 
 from alerts.bodies import Data, Replace
 from alerts.schedulers.hosts import HostsScheduler
+from alerts.schedulers.kube_ranks import map_name
 from alerts.schedulers.kubernetes import KubernetesScheduler
 from alerts.schedulers.port import Scheduler, SchedulerError, amends, fence_of, reason_of
-from alerts.schedulers.ranks import make_map, moved, read_map, told, write_map
+from alerts.schedulers.ranks import file_name, make_map, moved, read_map, told, write_map
 from alerts.schedulers.sender import SchedulerSender
 from alerts.schedulers.slurm import SlurmScheduler
 from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode, failure, read_job, read_lines, read_node
@@ -388,6 +390,37 @@ async def test_job_that_slurm_requeued_by_itself_and_forgot_keeps_its_ranks_by_t
         order(job="j1", attempt=1, slots=("n3", "n9", "n1"), replace=(Replace(slot=1, from_="n2", to="n9"),))
     )
     assert done.detail["nodes"] == ["n3", "n9", "n1"]
+
+
+@pytest.mark.parametrize("name_of", [file_name, map_name], ids=["file", "ConfigMap"])
+def test_no_two_jobs_share_a_name_and_no_name_leads_out_or_is_too_long(name_of: Any) -> None:
+    jobs = ["a/b", "a_b", "a b", "a-b", "A-b", "a.b", "a..b", ".a", "..", "../a", "-a", "a-", "", "é", "\ud800", "x" * 300,
+            "x" * 301, "a\nb", "a\0b"]  # fmt: skip
+    names = [name_of(job) for job in jobs]
+    assert len(set(names)) == len(jobs)
+    for name in names:
+        assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name)
+        assert len(name) <= (200 if name_of is file_name else 253)
+    assert name_of("train-7b").endswith("train-7b"), "a plain name stays as people know it"
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", map_name("a..b"))
+
+
+@pytest.mark.parametrize("trouble", ["a file in the way", "no map", "another job's"])
+async def test_trouble_with_the_rank_maps_keeps_no_sick_node_in_service(tmp_path: Path, trouble: str) -> None:
+    world, folder = FakeSlurm(tmp_path), tmp_path / "maps"
+    if trouble == "a file in the way":
+        folder.write_text("")
+    else:
+        folder.mkdir()
+        (folder / "j1.ranks.json").write_text("{" if trouble == "no map" else '{"job": "j2"}')
+    scheduler = SlurmScheduler(SlurmTarget(name="slurm", rank_map_dir=str(folder)), world)
+    done = await scheduler.drain(order(node="n2"))
+    assert done.status == "done"
+    assert str(folder) in done.note
+    if trouble == "a file in the way":
+        with pytest.raises(SchedulerError) as caught:
+            write_map(folder, make_map("j1", 1, 1, ["n1"]))
+        assert (caught.value.code, caught.value.again) == ("unwritable", True)
 
 
 @pytest.mark.parametrize(
