@@ -4,7 +4,7 @@ An incident explains another if it is deeper (a machine's part before the machin
 ranks), touches the same node or job, and is near in time. Of two equals the first one explains the second.
 """
 
-from detectors.core.incident import Incident
+from detectors.core.incident import Incident, State
 from outrider.catalogue import RESPONSES
 
 #: Depth of a fault: the larger explains the smaller in the same place. What is not here is DEPTH_OTHER.
@@ -63,6 +63,8 @@ SHAKES = frozenset({"link.flapping", "node.reboot", "node.panic"})
 SILENCES = frozenset(
     {"node.panic", "node.reboot", "node.lost", "node.hung", "nic.down", "gpu.fallen_off_bus", "gpu.driver_hang", "storage.hang"}
 )
+#: What can take its machine along when it is grave enough to cost the job its attempt.
+CRASHES = frozenset({"gpu.gsp_hang", "gpu.ecc_uncontained", "gpu.nvlink"})
 LOSE_THE_HOST = frozenset({"node.panic", "node.reboot", "node.lost", "node.hung"})
 #: What is slow, and what makes it so.
 SLOWNESS = frozenset({"job.straggler"})
@@ -81,8 +83,12 @@ def explains(cause: Incident, effect: Incident) -> bool:
     # bring the job back: an end of it that asks for a restart stands by itself. (Below a dark switch it would only end again.)
     enough = cause.fault in OF_MANY or _rank(cause) >= _rank(effect)
     stops_job = cause.response == "restart" or (deep >= STOPS_JOB and near and enough)
+    if effect.fault == "link.errors" and "job" in effect.subject and same_node and shared and cause.response == "restart":
+        return deep > shallow  # its peers lost a machine whose own fault is known
     if effect.fault in OF_THE_JOB and shared and stops_job:
         return deep > shallow or (deep == shallow and cause.opened_t <= effect.opened_t)
+    if cause.fault == "monitor.blind" and effect.fault == "job.hang":
+        return "fleet" in cause.subject  # its steps come by the same way as the heartbeats that nobody hears
     if effect.fault == "job.snapshot_failed" and cause.fault in OF_STORAGE:
         # The storage stays as it is until somebody mends it: a snapshot that fails much later still fails for it.
         return bool(shared) and cause.opened_t <= effect.opened_t + TOLD_LATE_SECONDS
@@ -109,14 +115,16 @@ def _on_one_node(cause: Incident, effect: Incident, deep: int, shallow: int) -> 
     if effect.fault == "node.unstable":
         return cause.fault in SHAKES
     if effect.fault in OF_SILENCE:
-        return cause.fault in SILENCES and deep > shallow
+        crashes = cause.fault in CRASHES and cause.response == "restart"
+        return deep > shallow and (cause.fault in SILENCES or crashes)
     if effect.fault.startswith("gpu."):
         if cause.fault.startswith("gpu."):
             # Several cards of one node at once have one cause; what asks for less never hides what asks for more.
             more, less = _rank(cause), _rank(effect)
             return (deep > shallow and more >= less) or (deep == shallow and (more > less or (more == less and earlier)))
-        return cause.fault in LOSE_THE_HOST and earlier
-    if effect.fault in OF_PORTS:
+        # What was no more than suspected of a card when its machine was lost asks for nothing more.
+        return cause.fault in LOSE_THE_HOST and (earlier or effect.state is State.SUSPECTED)
+    if effect.fault in OF_PORTS or effect.fault == "node.memory":
         return cause.fault in LOSE_THE_HOST
     return effect.fault in SLOWNESS and cause.fault in SLOW and deep > shallow
 

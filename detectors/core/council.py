@@ -130,7 +130,7 @@ class Council:
         if incident is None:
             return self._unknown(tally, now)
         if incident.state not in OPEN:
-            return []
+            return self._outlives(incident, ballot, tally, now)
         if ballot.key != incident.keys[0]:
             if tally.outcome is Outcome.CONFIRMED and tally.newest is not None and self.register.outgrows(incident, tally.newest):
                 self.register.part(incident, ballot.key)
@@ -139,6 +139,16 @@ class Council:
                 incident.add(tally.newest.evidence)
             return []
         return self._known(incident, tally, now)
+
+    def _outlives(self, host: Incident, ballot: Ballot, tally: Tally, now: float) -> list[Decision]:
+        """What joined an incident that is over: confirmed still, and asking for more than that did, it stands by itself."""
+        vote = tally.newest
+        if ballot.key == host.keys[0] or vote is None or tally.outcome is not Outcome.CONFIRMED or vote.t < host.changed_t:
+            return []
+        if RESPONSES.index(vote.response) <= RESPONSES.index(host.asked) or self.register.under_way(host):
+            return []
+        self.register.part(host, ballot.key)
+        return self._unknown(tally, now)
 
     def _unknown(self, tally: Tally, now: float) -> list[Decision]:
         vote = tally.newest
@@ -189,7 +199,7 @@ class Council:
         before = set(taken_out(incident))
         self.register.refresh(incident, vote, tally)
         if graver or (incident.response == "restart" and set(taken_out(incident)) - before):
-            return self.register.told(incident, now)
+            return self._tell(incident, vote, now)
         return [incident.change(now, "confirmed")]
 
     # --- one incident per cause ---
@@ -204,7 +214,11 @@ class Council:
             self.register.refresh(incident, tally.newest, tally)
         incident.move(State.CONFIRMED, now)
         incident.confirmed_t = now
-        victims = self.register.victims(incident, tally.newest)
+        return self._tell(incident, tally.newest, now)
+
+    def _tell(self, incident: Incident, vote: Vote | None, now: float) -> list[Decision]:
+        """Tells of an incident that has become sure or graver, and takes in those that it explains now."""
+        victims = self.register.victims(incident, vote)
         for other in victims:
             other.merged_into = incident.id
             self.register.join(incident, other)

@@ -16,6 +16,8 @@ from outrider.wire import UNREADABLE
 
 #: A line longer than this is not a signal; a dump that got into a trace must not fill the memory.
 LINE_BYTES_MAX = 4 * 1024 * 1024
+#: Normal life at a faster pace than this is a slip of the pen, and a replay of it would never end.
+PACE_MIN_SECONDS = 0.001
 
 
 class TraceSignal(Signal, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -81,10 +83,10 @@ def check_header(fleet: Fleet, file: str, line: int) -> None:
     for name, seconds in fleet.auto.step_s.items():
         if name not in names:
             raise wrong("auto.step_s", f"unknown job {name!r}")
-        if not seconds > 0 or not math.isfinite(seconds):
-            raise wrong(f"auto.step_s.{name}", "must be more than 0")
-    if fleet.auto.heartbeat_s is not None and not fleet.auto.heartbeat_s > 0:
-        raise wrong("auto.heartbeat_s", "must be more than 0")
+        if not PACE_MIN_SECONDS <= seconds < math.inf:
+            raise wrong(f"auto.step_s.{name}", f"must be at least {PACE_MIN_SECONDS}")
+    if fleet.auto.heartbeat_s is not None and not PACE_MIN_SECONDS <= fleet.auto.heartbeat_s < math.inf:
+        raise wrong("auto.heartbeat_s", f"must be at least {PACE_MIN_SECONDS}")
     if fleet.until is not None and (fleet.until < 0 or not math.isfinite(fleet.until)):
         raise wrong("until", "must be 0 or more")
 
@@ -137,7 +139,9 @@ def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2
             if not line.strip():
                 continue
             signal = _again(line, file, number)
-        if not signal.t >= last:
+        if not math.isfinite(signal.t):
+            raise InputError(f"must be a finite number of seconds, not {signal.t}", file=file, line=number, key="t")
+        if signal.t < last:
             raise InputError(f"time runs backwards ({signal.t} after {last})", file=file, line=number, key="t")
         last = signal.t
         if signal.to is not None and not witnesses.issuperset(signal.to):
@@ -197,7 +201,10 @@ def _check_pause(signal: TraceSignal, nodes: frozenset[str], file: str, line: in
 
 
 def _check_slots(signal: TraceSignal, nodes: frozenset[str], file: str, line: int) -> None:
-    for rank, slot in enumerate(signal.data.get("slots") or ()):
+    slots = signal.data.get("slots")
+    if slots is not None and not isinstance(slots, list):
+        raise InputError("must be a list of [node, gpu]", file=file, line=line, key="data.slots")
+    for rank, slot in enumerate(slots or ()):
         key = f"data.slots[{rank}]"
         if not isinstance(slot, list | tuple) or len(slot) != 2 or not isinstance(slot[1], int):
             raise InputError("must be [node, gpu]", file=file, line=line, key=key)

@@ -99,3 +99,80 @@ def test_a_refusal_for_maintenance_names_each_part_once() -> None:
     lost = {"t": 40, "kind": "xid", "node": "n5", "value": 79, "data": {"pci": "0000:3b:00"}}
     refused = [line["refused"] for line in run(header(until=90), on, lost) if line["event"] == "refused"]
     assert refused and set(refused) == {"maintenance of n5"}
+
+
+def test_a_node_that_stays_dead_when_the_others_are_heard_again_is_lost_after_a_limit_of_its_own() -> None:
+    """While nobody could be heard no silence counts; afterwards the dead one is not forgotten."""
+    head = header(nodes=12, spares=4, until=300)
+    back = [pause(60.2, f"n{index}", 60, heartbeats=True, steps=False) for index in range(2, 13)]
+    lines = run(head, pause(60.2, "n1"), *back)
+    assert [(line["fault"], line["response"]) for line in final(lines)][:2] == [("monitor.blind", "page"), ("node.lost", "restart")]
+    lost = next(line["t"] for line in lines if line["event"] == "confirmed" and line["fault"] == "node.lost")
+    assert 145.0 <= lost <= 160.0, "its silence before the blindness and after it make the hard limit together"
+
+
+@pytest.mark.parametrize("later", [1.0, 12.0, 25.0])
+def test_a_node_that_is_heard_a_little_later_than_the_others_is_not_taken_out(later: float) -> None:
+    back = [pause(60.2, f"n{index}", 60 + later * (index == 1)) for index in range(1, 13)]
+    lines = run(header(nodes=12, spares=4, until=300), *back)
+    assert not {"quarantine", "restart"} & set(actions(lines))
+
+
+def test_nobody_heard_is_one_incident_though_no_step_is_heard_either() -> None:
+    lines = run(header(nodes=12, spares=4, until=300), *(pause(60.2, f"n{index}") for index in range(1, 13)))
+    assert [line["fault"] for line in final(lines)] == ["monitor.blind"]
+
+
+def test_a_job_is_not_restarted_twice_for_a_stuck_card_and_its_silent_machine() -> None:
+    stuck = {"t": 40, "kind": "xid", "node": "n1", "value": 119, "data": {"pci": "0000:3b:00"}}
+    lines = run(header(until=300), stuck, pause(45, "n1"))
+    assert actions(lines).count("restart") == 1
+    assert [line["response"] for line in final(lines)] == ["restart"]
+
+
+@pytest.mark.parametrize("event", ["machine_check", "memory_uncorrected"])
+@pytest.mark.parametrize("panic", [True, False])
+def test_bad_memory_that_takes_its_machine_along_is_one_incident(event: str, panic: bool) -> None:
+    signals: list[dict[str, Any]] = [
+        {"t": 40, "kind": "kernel", "node": "n1", "data": {"event": event}, "text": "EDAC MC0: 1 UE memory read error"},
+        pause(41, "n1"),
+    ]
+    if panic:
+        signals.append({"t": 40.5, "kind": "kernel", "node": "n1", "data": {"event": "panic"}, "text": "Kernel panic"})
+    lines = run(header(until=150), *signals)
+    assert [(line["fault"], line["response"]) for line in final(lines)] == [("node.panic" if panic else "node.lost", "restart")]
+
+
+@pytest.mark.parametrize("what", ["loss", "grad_norm"])
+@pytest.mark.parametrize("local_norms", [False, True])
+def test_a_replica_whose_numbers_leave_the_others_computes_wrongly(what: str, local_norms: bool) -> None:
+    def told(number: int, rank: int) -> dict[str, float]:
+        numbers = {"loss": 3.0 - 0.01 * number, "grad_norm": 0.4 + 0.01 * (number % 7)}
+        if local_norms:  # each rank its own: nothing to compare
+            numbers["grad_norm"] += 0.001 * rank
+        if number >= 20 and rank == 3:
+            numbers[what] += 0.07
+        return numbers
+
+    steps = [
+        {"t": 4.0 * (n + 1), "kind": "step", "job": "j1", "rank": rank, "value": n, "data": told(n, rank)}
+        for n in range(30) for rank in range(8)
+    ]  # fmt: skip
+    lines = final(run(header(until=121, step_s=None), *steps))
+    wrong = [line["subject"].get("rank") for line in lines if line["fault"] == "gpu.sdc"]
+    assert wrong == ([] if local_norms and what == "grad_norm" else [3])
+
+
+def test_what_peers_say_of_a_machine_with_a_lost_card_is_the_cards_matter() -> None:
+    lost = {"t": 40, "kind": "xid", "node": "n2", "gpu": 1, "value": 79, "data": {"pci": "0000:3b:00"}}
+    errors = [{"t": 40.5, "kind": "collective_error", "job": "j1", "rank": rank, "data": {"peer": 3}} for rank in (0, 1, 5)]
+    ended = enumerate((3, 0, 1, 5))
+    exits = [{"t": 41 + n / 10, "kind": "process_exit", "job": "j1", "rank": rank, "value": -6} for n, rank in ended]
+    lines = run(header(until=120), lost, *errors, *exits, pause(40, "n2", heartbeats=False, steps=True))
+    assert [line["fault"] for line in final(lines)] == ["gpu.fallen_off_bus"]
+
+
+def test_a_stop_told_of_before_its_cause_became_sure_is_not_told_of_twice() -> None:
+    lines = run(header(until=200, nics=4), link(60, "n2", "down"), pause(60, "n2", heartbeats=False, steps=True))
+    assert [(line["fault"], line["response"]) for line in final(lines)] == [("nic.down", "restart")]
+    assert actions(lines).count("restart") == 1

@@ -80,6 +80,7 @@ class DomainRule:
         #: A silent node below an accused vertex would be lost by itself: whether the vertex took its job is to be looked at.
         self._weigh_at = float("inf")
         self.blind = False
+        self._blind_since = 0.0
         self._deaf = False
 
     @property
@@ -253,7 +254,7 @@ class DomainRule:
     def _go_blind(self, nodes: list[str], who: str, now: float) -> None:
         if self.blind:
             return
-        self.blind = True
+        self.blind, self._blind_since = True, now
         text = f"{who} are silent at once: it is probably the watching that fails"
         piece = Evidence(t=now, kind="heartbeat", subject={}, effect="confirm", text=text, layer="operator")
         self.docket.accuse(
@@ -266,6 +267,7 @@ class DomainRule:
         alone = self._alone() if self.blind else []
         if self.blind and len(alone) < self.blind_nodes / 2:
             self.blind = False
+            self.silence.shift(now - self._blind_since, now)  # what nobody could have heard was no silence
             self.docket.clear_subject("monitor.blind", {"fleet": "all"}, now, "most nodes are heard again")
             self._again(alone, now)
 

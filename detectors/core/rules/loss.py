@@ -24,6 +24,11 @@ HISTORY, DEVIATIONS, SHARE = 20, 10.0, 0.15
 DIVERGED_STEPS = 25
 #: Flat against its own history: so many steps whose spread is this share of what it was.
 FLAT_STEPS, FLAT_SHARE = 50, 0.02
+#: Fewer ranks that agree are no majority against one.
+REPLICAS_MIN = 4
+
+#: What one rank tells of a step: loss and gradient norm.
+_Told = tuple[float, float | None]
 
 
 @dataclass(slots=True)
@@ -41,8 +46,9 @@ class _Series:
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=FLAT_STEPS))
     first_moves: float | None = None
     nan: tuple[int, int | None] | None = None
-    ranks: dict[int, float] = field(default_factory=dict)
-    equal_ranks: int = 0
+    #: What each rank told of the present step; for how many steps in a row all ranks told the same.
+    ranks: dict[int, _Told] = field(default_factory=dict)
+    agreed: dict[str, int] = field(default_factory=dict)
 
 
 class LossRule:
@@ -70,7 +76,8 @@ class LossRule:
         if (has_loss and (loss is None or not math.isfinite(loss))) or (norm is not None and not math.isfinite(norm)):
             self._not_finite(state, series, signal, loss, has_loss, now)
         if loss is not None and math.isfinite(loss) and signal.rank is not None:
-            self._replica(state, series, int(step), signal.rank, loss, now)
+            finite = norm if norm is not None and math.isfinite(norm) else None
+            self._replica(state, series, int(step), signal.rank, (loss, finite), now)
         if step <= series.step:
             return
         series.step = int(step)
@@ -158,27 +165,26 @@ class LossRule:
 
     # --- replicas ---
 
-    def _replica(self, state: JobState, series: _Series, step: int, rank: int, loss: float, now: float) -> None:
-        """Ranks that always tell one loss are replicas of one number: one that differs computes wrongly."""
+    def _replica(self, state: JobState, series: _Series, step: int, rank: int, told: _Told, now: float) -> None:
+        """Ranks that always tell one loss, or one gradient norm, are replicas of one number: one that differs computes wrongly."""
         if step > series.step:
-            values = list(series.ranks.values())
-            if len(values) >= 4:
-                self._compare(state, series, now)
+            for place, what in enumerate(("loss", "gradient norm")):
+                values = {rank: value for rank, one in series.ranks.items() if (value := one[place]) is not None}
+                if len(values) >= REPLICAS_MIN:
+                    self._compare(state, series, what, values, now)
             series.ranks = {}
-        series.ranks[rank] = loss
+        series.ranks[rank] = told
 
-    def _compare(self, state: JobState, series: _Series, now: float) -> None:
+    def _compare(self, state: JobState, series: _Series, what: str, values: dict[int, float], now: float) -> None:
         counts: dict[float, list[int]] = {}
-        for rank, value in series.ranks.items():
+        for rank, value in values.items():
             counts.setdefault(value, []).append(rank)
-        if len(counts) == 1:
-            series.equal_ranks += 1
-            return
+        agreed = series.agreed.get(what, 0)
+        series.agreed[what] = agreed + 1 if len(counts) == 1 else 0
         odd = min(counts.values(), key=len)
-        if series.equal_ranks >= STAGNANT_STEPS and len(odd) == 1 and len(counts) == 2 and odd[0] < state.size:
-            text = f"rank {odd[0]} has another loss than all its replicas, which always agreed"
+        if agreed >= STAGNANT_STEPS and len(odd) == 1 and len(counts) == 2 and odd[0] < state.size:
+            text = f"rank {odd[0]} has another {what} than all its replicas, which always agreed"
             self._accuse(state, "gpu.sdc", now, text, "replica_differs", odd[0], response="page")
-        series.equal_ranks = 0
 
     # --- helpers ---
 
