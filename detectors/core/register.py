@@ -69,8 +69,9 @@ class Register:
         if incident.state is State.SUSPECTED or not incident.nodes:
             incident.nodes = sorted(named)
         names = {job, *vote.extra.get("jobs", ())}
-        names |= {state.name for one in incident.nodes for state in self.world.jobs_on(one)}
-        names |= {state.name for one in incident.nodes for state in self.recovery.standing_in(one)}
+        if not incident.fault.startswith("job."):  # what one job does on a machine is nothing to another job's ranks on it
+            names |= {state.name for one in incident.nodes for state in self.world.jobs_on(one)}
+            names |= {state.name for one in incident.nodes for state in self.recovery.standing_in(one)}
         for name in sorted(name for name in names if name in self.world.jobs):
             incident.jobs.setdefault(name, int(vote.extra.get("attempt", self.world.jobs[name].attempt)))
         incident.extra.update({name: value for name, value in vote.extra.items() if name not in _INNER})
