@@ -18,28 +18,58 @@ JOBS_MAX = 256
 #: Ranks of one job; a world that is larger is a broken environment.
 WORLD_MAX = 200_000
 ATTEMPT_MAX = 1 << 30
+#: Every node tells its part again this often; the whole is told again as seldom, not with each of a thousand parts.
+REFRESH_SECONDS = 300.0
 
 
 @dataclass
 class _Called:
+    """`places`: rank -> (node, its place among the node's GPUs); `nodes`: node -> the same by node, without what has moved on."""
+
     world: int
-    #: node -> rank -> its place among the node's GPUs.
+    places: dict[int, tuple[str, int]] = field(default_factory=dict)
     nodes: dict[str, dict[int, int]] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
+    total: int = 0
+    changed: bool = True
+    told_at: float = 0.0
+
+    def hear(self, node: str, members: dict[int, int], attempt: int) -> None:
+        """Takes in what one node says; costs as much as it says, however large the job is."""
+        before = self.nodes.get(node, {})
+        if before != members:
+            self.changed = True
+            for rank in before.keys() - members.keys():
+                del self.places[rank]
+            for rank, gpu in members.items():
+                other = self.places.get(rank)
+                if other is not None and other[0] != node:
+                    del self.nodes[other[0]][rank]  # it has moved here; that node's count stays part of the sum
+                self.places[rank] = (node, gpu)
+            self.nodes[node] = dict(members)
+        if self.attempts.get(node) != attempt:
+            self.changed = True
+            self.total += attempt - self.attempts.get(node, 0)
+            self.attempts[node] = attempt
+
+    @property
+    def whole(self) -> bool:
+        return len(self.places) == self.world
 
 
 class Roll:
-    """`take` gives the whole job's signal as soon as, and whenever, every rank has a place. `waiting`: jobs that lack some."""
+    """`take` gives the whole job's signal as soon as every rank has a place, when that changes, and now and then when it does not.
+    `waiting`: jobs that lack ranks."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, _Called] = OrderedDict()
 
     @property
     def waiting(self) -> int:
-        return sum(1 for called in self._jobs.values() if self._slots(called) is None)
+        return sum(1 for called in self._jobs.values() if not called.whole)
 
     def take(self, signal: Signal) -> Signal | None:
-        """A `job` signal with `data.members` in; out comes one with `data.slots`, or None while ranks are missing."""
+        """A `job` signal with `data.members` in; out comes one with `data.slots`, or None: ranks are missing, or it is no news."""
         data = signal.data
         members, world, attempt = _members(data.get("members")), data.get("world"), signal.value
         if signal.job is None or signal.node is None or not members or type(world) is not int or type(attempt) is not int:
@@ -52,23 +82,13 @@ class Roll:
             while len(self._jobs) > JOBS_MAX:
                 self._jobs.popitem(last=False)
         self._jobs.move_to_end(signal.job)
-        for node, ranks in list(called.nodes.items()):
-            left = {rank: gpu for rank, gpu in ranks.items() if rank not in members}
-            if node != signal.node and len(left) < len(ranks):  # its ranks have moved here; its count stays part of the sum
-                called.nodes[node] = left
-        called.nodes[signal.node] = members
-        called.attempts[signal.node] = attempt
-        slots = self._slots(called)
-        if slots is None:
+        called.hear(signal.node, members, attempt)
+        if not called.whole or not (called.changed or signal.t - called.told_at >= REFRESH_SECONDS):
             return None
+        called.changed, called.told_at = False, signal.t
+        slots = [list(called.places[rank]) for rank in range(world)]
         whole = {key: value for key, value in data.items() if key not in ("members", "world")} | {"slots": slots}
-        total = sum(called.attempts.values())
-        return msgspec.structs.replace(signal, value=total, data=whole | {"attempt": total})
-
-    @staticmethod
-    def _slots(called: _Called) -> list[list[Any]] | None:
-        places = {rank: [node, gpu] for node, ranks in called.nodes.items() for rank, gpu in ranks.items()}
-        return [places[rank] for rank in range(called.world)] if len(places) == called.world else None
+        return msgspec.structs.replace(signal, value=called.total, data=whole | {"attempt": called.total})
 
 
 def _members(raw: Any) -> dict[int, int]:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from witness_doubles import FLEET, FakeEngine
 
 from detectors.witness.journal import Journal
@@ -35,9 +38,47 @@ def test_the_attempt_grows_with_every_restart_although_the_agents_disagree() -> 
     attempts = []
     for node, rank, attempt in (("n2", 1, 0), ("n1", 0, 1), ("n2", 1, 0), ("n2", 1, 1), ("n1", 0, 2)):
         whole = roll.take(told(node, (rank, 0), world=2, attempt=attempt))
-        assert whole is not None and whole.value == whole.data["attempt"]
-        attempts.append(whole.value)
-    assert attempts == [0, 1, 1, 2, 3]
+        assert whole is None or whole.value == whole.data["attempt"]
+        attempts.append(whole.value if whole is not None else None)
+    assert attempts == [0, 1, None, 2, 3]
+
+
+def test_a_job_of_many_nodes_is_told_once_and_again_after_a_while_not_with_each_part() -> None:
+    roll, wholes = Roll(), list[float]()
+    for now in (0.0, 100.0, 300.0, 400.0):
+        for node in range(500):
+            part = told(f"n{node}", *((8 * node + gpu, gpu) for gpu in range(8)), world=4000)
+            if roll.take(msgspec.structs.replace(part, t=now)) is not None:
+                wholes.append(now)
+    assert wholes == [0.0, 300.0]
+
+
+class Slow:
+    """The same, put together anew each time."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, dict[int, int]] = {}
+        self.attempts: dict[str, int] = {}
+
+    def take(self, node: str, members: dict[int, int], attempt: int, world: int) -> tuple[list[list[Any]], int] | None:
+        self.nodes = {name: {r: g for r, g in ranks.items() if r not in members} for name, ranks in self.nodes.items()}
+        self.nodes[node], self.attempts[node] = members, attempt
+        places = {rank: [name, gpu] for name, ranks in self.nodes.items() for rank, gpu in ranks.items()}
+        return ([places[rank] for rank in range(world)], sum(self.attempts.values())) if len(places) == world else None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.dictionaries(st.integers(0, 3), st.integers(0, 1), min_size=1),
+                          st.integers(0, 2)), max_size=12))  # fmt: skip
+def test_it_says_what_a_slow_twin_says_and_only_when_that_is_news(parts: list[tuple[str, dict[int, int], int]]) -> None:
+    roll, slow, last = Roll(), Slow(), None
+    for node, members, attempt in parts:
+        whole = roll.take(told(node, *members.items(), attempt=attempt))
+        expected = slow.take(node, members, attempt, 4)
+        if whole is None:
+            assert expected is None or expected == last
+        else:
+            last = (whole.data["slots"], whole.value)
+            assert last == expected
 
 
 def test_ranks_that_moved_to_another_node_are_there_and_nowhere_else() -> None:
