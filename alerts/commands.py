@@ -2,21 +2,23 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
-config_option = click.option("--config", "config_path", type=click.Path(dir_okay=False), help="The site's configuration (TOML).")
+from outrider.cli.options import config_option
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines for programs.")
 
 
 @click.command()
 @config_option
-def deliver(config_path: str | None) -> int:
+def deliver(config: Path | None) -> int:
     """Drain the outbox: send webhooks to the targets of [alerts]. `outrider up` starts it by itself."""
     from alerts.deliverer import run
 
-    return run(config_path)
+    return run(None if config is None else str(config))
 
 
 @click.group(invoke_without_command=True)
@@ -26,14 +28,14 @@ def deliver(config_path: str | None) -> int:
 @click.option("--incident", help="Only rows of this incident.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @click.pass_context
-def outbox(context: click.Context, config_path: str | None, as_json: bool, state: Any, incident: str | None, limit: int) -> int:
+def outbox(context: click.Context, config: Path | None, as_json: bool, state: Any, incident: str | None, limit: int) -> int:
     """List what left or is to leave, newest first. Exit 1 if there are dead letters among it, or a target is gone (410)."""
-    context.obj = config_path
+    context.obj = config
     if context.invoked_subcommand is not None:
         return 0
     from alerts.people import listed, look, print_gone, print_rows, with_ledger
 
-    rows, gone = asyncio.run(with_ledger(config_path, lambda ledger: look(ledger, state, incident, limit)))
+    rows, gone = asyncio.run(with_ledger(config, lambda ledger: look(ledger, state, incident, limit)))
     if as_json:
         for row in rows:
             click.echo(json.dumps(listed(row)))
@@ -107,11 +109,11 @@ def outbox_schema() -> None:
 @click.argument("target", required=False)
 @config_option
 @json_option
-def test_targets(target: str | None, config_path: str | None, as_json: bool) -> int:
+def test_targets(target: str | None, config: Path | None, as_json: bool) -> int:
     """Send a test webhook, page or notice to TARGET (all targets without it) and say what came back. Exit 1 if one failed."""
     from alerts.people import print_attempts, try_targets
 
-    attempts = asyncio.run(try_targets(config_path, target))
+    attempts = asyncio.run(try_targets(config, target))
     if as_json:
         for name, attempt in attempts:
             click.echo(json.dumps({"target": name, "outcome": attempt.outcome, "status": attempt.status, "reason": attempt.reason}))
@@ -124,12 +126,12 @@ def test_targets(target: str | None, config_path: str | None, as_json: bool) -> 
 @config_option
 @json_option
 @click.option("--limit", type=click.IntRange(1, 10_000), default=10_000, show_default=True, help="At most so many incidents.")
-def would_have(config_path: str | None, as_json: bool, limit: int) -> int:
+def would_have(config: Path | None, as_json: bool, limit: int) -> int:
     """What Outrider would have done: every action that a mode held back, and how it ended; it earns the step to `act`."""
     from alerts.people import with_ledger
     from alerts.report import print_report, read_report
 
-    report = asyncio.run(with_ledger(config_path, lambda ledger: read_report(ledger, limit)))
+    report = asyncio.run(with_ledger(config, lambda ledger: read_report(ledger, limit)))
     if as_json:
         click.echo(json.dumps(report))
     else:
@@ -142,11 +144,11 @@ def would_have(config_path: str | None, as_json: bool, limit: int) -> int:
 @config_option
 @click.option("--out", type=click.Path(dir_okay=False, writable=True), help="Write it to this file in place of standard output.")
 @click.option("--raw", is_flag=True, help="Keep raw log text as it is (the redaction rules of [alerts] are not applied).")
-def export(incident: str, config_path: str | None, out: str | None, raw: bool) -> int:
+def export(incident: str, config: Path | None, out: str | None, raw: bool) -> int:
     """Export INCIDENT whole for a post-mortem: picture, history, evidence, actions, deliveries, audit, its page (JSON)."""
     from alerts.report import exported
 
-    text = json.dumps(asyncio.run(exported(config_path, incident, raw)), indent=2) + "\n"
+    text = json.dumps(asyncio.run(exported(config, incident, raw)), indent=2) + "\n"
     if out:
         from outrider.errors import InputError
 
@@ -163,10 +165,10 @@ def export(incident: str, config_path: str | None, out: str | None, raw: bool) -
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False))
 @config_option
-def rules(directory: str, config_path: str | None) -> int:
+def rules(directory: str, config: Path | None) -> int:
     """Write outrider.rules.yml (Prometheus), its unit tests and alertmanager.yml to DIRECTORY, all made from the catalogue."""
     from alerts.rules.command import write
 
-    for path in write(directory, config_path):
+    for path in write(directory, config):
         click.echo(path)
     return 0

@@ -1,9 +1,12 @@
 """What people do with the outbox: see it, send dead letters again, try the targets."""
 
+import contextlib
 import getpass
 import json
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,6 +19,7 @@ from alerts.gone import gone_targets
 from alerts.senders import Sender, make_senders
 from detectors.witness.ledger import Ledger, make_ledger
 from detectors.witness.outbox import OutboxRow, RowState
+from outrider.cli.options import DEFAULT_CONFIG
 from outrider.config.alerts import AlertsConfig
 from outrider.config.ledger import LedgerSection
 from outrider.config.site import SiteSection, read_config
@@ -26,14 +30,27 @@ T = TypeVar("T")
 RETRY_MAX = 10_000
 
 
-async def with_ledger(config_path: str | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
-    """Opens the site's ledger for one piece of work."""
-    ledger = make_ledger(read_config(config_path).get(LedgerSection))
+async def with_ledger(config: Path | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
+    """Opens the site's ledger for one piece of work.
+
+    Raises:
+        InputError: there is none; one that a question made would be empty, and its answer untrue.
+    """
+    section = read_config(config).get(LedgerSection)
+    if not _is_there(section):
+        why = "no ledger is here" + (f", and no {DEFAULT_CONFIG}" if config is None else "")
+        raise InputError(f"{why}: the witnesses make one; name the settings with which they run (--config FILE)", file=section.path)
+    ledger = make_ledger(section)
     await ledger.open()
     try:
         return await work(ledger)
     finally:
         await ledger.close()
+
+
+def _is_there(section: LedgerSection) -> bool:
+    """Whether a ledger of one machine was ever made; etcd answers for itself."""
+    return section.backend != "sqlite" or Path(section.path).exists()
 
 
 async def look(
@@ -74,20 +91,27 @@ def test_row(site: str, now_wall: float) -> OutboxRow:
     )
 
 
-async def try_targets(config_path: str | None, name: str | None) -> list[tuple[str, Attempt]]:
+async def try_targets(config: Path | None, name: str | None) -> list[tuple[str, Attempt]]:
     """One attempt at each target (or the one called `name`), without the outbox.
 
     Raises:
         InputError: no target is called so.
     """
-    config = read_config(config_path)
-    settings, site = config.get(AlertsConfig), config.get(SiteSection).name
-    ledger = make_ledger(config.get(LedgerSection))
+    read = read_config(config)
+    settings, site, section = read.get(AlertsConfig), read.get(SiteSection).name, read.get(LedgerSection)
+    with contextlib.ExitStack() as stack:
+        if not _is_there(section):  # targets may be tried before anything runs; a message about nothing asks nothing of the ledger
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            section = msgspec.structs.replace(section, path=f"{folder}/ledger.db")
+        return await _try_all(make_ledger(section), settings, site, name, str(config or ""))
+
+
+async def _try_all(ledger: Ledger, settings: AlertsConfig, site: str, name: str | None, file: str) -> list[tuple[str, Attempt]]:
     await ledger.open()
     try:
         senders = [sender for sender in make_senders(settings, ledger, site) if name in (None, sender.name)]
         if name is not None and not senders:
-            raise InputError(f"no target is called {name!r}", file=str(config_path or ""), key="alerts")
+            raise InputError(f"no target is called {name!r}", file=file, key="alerts")
         row = test_row(site, time.time())
         return [(sender.name, await _attempt(sender, row)) for sender in senders]
     finally:

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -85,14 +86,14 @@ def print_report(report: dict[str, Any]) -> None:
     )
 
 
-async def exported(config_path: str | None, incident: str, raw: bool) -> dict[str, Any]:
+async def exported(config: Path | None, incident: str, raw: bool) -> dict[str, Any]:
     """One incident whole, redacted unless `raw`.
 
     Raises:
         InputError: no incident, or more than one, has a name that begins so.
     """
-    config = read_config(config_path)
-    settings, site = config.get(AlertsConfig), config.get(SiteSection).name
+    read = read_config(config)
+    settings, site = read.get(AlertsConfig), read.get(SiteSection).name
     redactor = Redactor(settings.redact)
 
     async def work(ledger: Ledger) -> dict[str, Any]:
@@ -104,5 +105,5 @@ async def exported(config_path: str | None, incident: str, raw: bool) -> dict[st
         whole = {"site": site, "page": page.text(), **picture, "deliveries": rows}
         return whole if raw else redactor.within(whole)
 
-    result: dict[str, Any] = await with_ledger(config_path, work)
+    result: dict[str, Any] = await with_ledger(config, work)
     return result

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outrider.cli.options import config_option
+
 #: How Prometheus is told that a target speaks TLS; whom it trusts stands in its own `tls_config`.
 HTTPS = {"__scheme__": "https"}
 
@@ -15,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command(name="targets")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="The site's configuration (TOML).")
+@config_option
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-def targets(config_path: Path | None, folder: Path) -> int:
+def targets(config: Path | None, folder: Path) -> int:
     """Writes agents.json, witnesses.json and deliverers.json into FOLDER, from [fleet], [witness] and [alerts]."""
     from outrider.config.agent import AgentSection
     from outrider.config.alerts import AlertsConfig
@@ -26,14 +28,14 @@ def targets(config_path: Path | None, folder: Path) -> int:
     from outrider.config.witness import WitnessSection
     from outrider.errors import InputError
 
-    config = read_config(config_path)
-    site = config.get(SiteSection).name
-    agents = agent_targets(config.get(FleetSection), config.get(AgentSection), site)
+    read = read_config(config)
+    site = read.get(SiteSection).name
+    agents = agent_targets(read.get(FleetSection), read.get(AgentSection), site)
     members = []
-    for member in config.get(WitnessSection).members:
+    for member in read.get(WitnessSection).members:
         labels = {"witness": member.name, "site": site} | (HTTPS if member.tls_cert else {})
         members.append({"targets": [f"{member.address}:{member.http_port}"], "labels": labels})
-    alerts = config.get(AlertsConfig)
+    alerts = read.get(AlertsConfig)
     deliverers: list[dict[str, object]] = []
     if alerts.metrics_port:
         deliverers.append({"targets": [f"{alerts.metrics_address}:{alerts.metrics_port}"], "labels": {"site": site}})

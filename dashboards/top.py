@@ -8,11 +8,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from detectors.commands import config_option
+from outrider.cli.options import config_option
 from outrider.config.site import read_config
 from outrider.errors import OutriderError
 
@@ -63,7 +64,7 @@ class Course:
 @click.option("--interval", type=click.FloatRange(0.2, 60), default=2.0, show_default=True, help="Seconds between looks.")
 @click.option("--once", is_flag=True, help="Show one screen and end; exit 1 if an incident at page or above is open.")
 @click.option("--json", "as_json", is_flag=True, help="Print one look as JSON and end.")
-def top(config: str | None, interval: float, once: bool, as_json: bool) -> int:
+def top(config: Path | None, interval: float, once: bool, as_json: bool) -> int:
     """Watch the cluster live: who watches, jobs and their pace, open incidents, the worst first. Leave with q."""
     from detectors.witness.client import Client
 

@@ -5,25 +5,14 @@ from pathlib import Path
 import click
 
 from detectors.witness.logs import set_up_logs
+from outrider.cli.options import DEFAULT_CONFIG, config_option
 from outrider.config.site import read_config
-
-#: Where the settings are if nobody says where.
-DEFAULT_CONFIG = "outrider.toml"
-
-config_option = click.option(
-    "--config",
-    "config",
-    type=click.Path(dir_okay=False),
-    envvar="OUTRIDER_CONFIG",
-    default=lambda: DEFAULT_CONFIG if Path(DEFAULT_CONFIG).exists() else None,
-    help=f"The site's TOML file (default: $OUTRIDER_CONFIG, else {DEFAULT_CONFIG} here).",
-)
 
 
 @click.command()
 @config_option
 @click.option("--name", required=True, help="Which of the configured witnesses this is.")
-def witness(config: str | None, name: str) -> None:
+def witness(config: Path | None, name: str) -> None:
     """Runs one witness until it is interrupted."""
     from detectors.witness.service import run_witness
 
@@ -34,7 +23,7 @@ def witness(config: str | None, name: str) -> None:
 
 @click.command()
 @config_option
-def up(config: str | None) -> int:
+def up(config: Path | None) -> int:
     """Runs the configured witnesses, the ledger and all installed services on this machine.
 
     Without settings it writes some first: one machine, three witnesses, mode observe.
@@ -43,9 +32,9 @@ def up(config: str | None) -> int:
     from detectors.witness.up import up as run
 
     if config is None:
-        write_starter(Path(DEFAULT_CONFIG))
-        click.echo(f"wrote {DEFAULT_CONFIG}: this machine alone, in mode observe")
-        config = DEFAULT_CONFIG
+        config = Path(DEFAULT_CONFIG)
+        write_starter(config)
+        click.echo(f"wrote {config}: this machine alone, in mode observe")
     return run(read_config(config))
 
 
@@ -53,7 +42,7 @@ def up(config: str | None) -> int:
 @config_option
 @click.option("--node", help="This node's name in [fleet]; without it only the site's settings are checked.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def doctor(config: str | None, node: str | None, as_json: bool) -> int:
+def doctor(config: Path | None, node: str | None, as_json: bool) -> int:
     """Checks this node and its settings before it joins a job. Exit 1 if a check fails."""
     import json
     from dataclasses import asdict
@@ -74,7 +63,7 @@ def doctor(config: str | None, node: str | None, as_json: bool) -> int:
 @click.command()
 @config_option
 @click.option("--out", type=click.Path(dir_okay=False), help="Write there, not to standard output.")
-def journal(config: str | None, out: str | None) -> None:
+def journal(config: Path | None, out: str | None) -> None:
     """Joins the witnesses' journals on this machine into one trace for `outrider replay`."""
     from detectors.witness.journal_merge import merge
     from outrider.config.witness import WitnessSection

@@ -2,11 +2,12 @@
 
 import getpass
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
-from detectors.commands import config_option
+from outrider.cli.options import config_option
 from outrider.config.site import read_config
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
@@ -16,7 +17,7 @@ reason_option = click.option("--reason", default="", help="Why; it stands in the
 @click.command()
 @config_option
 @json_option
-def status(config: str | None, as_json: bool) -> int:
+def status(config: Path | None, as_json: bool) -> int:
     """Show who watches, what is open, and what a person should know. Exit 1 if an incident at page or above is open."""
     told = _client(config).get("/v1/status")
     if as_json:
@@ -34,7 +35,7 @@ def status(config: str | None, as_json: bool) -> int:
 @json_option
 @click.option("--state", help="Only incidents in this state.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
-def incidents(incident: str | None, config: str | None, as_json: bool, state: str | None, limit: int) -> int:
+def incidents(incident: str | None, config: Path | None, as_json: bool, state: str | None, limit: int) -> int:
     """List incidents, newest first; with the beginning of an INCIDENT's name, its whole story."""
     client = _client(config)
     told = client.get(f"/v1/incidents/{incident}") if incident else client.get("/v1/incidents", state=state, limit=limit)
@@ -53,7 +54,7 @@ def incidents(incident: str | None, config: str | None, as_json: bool, state: st
 @json_option
 @click.option("--incident", help="Only entries of this incident.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
-def audit(config: str | None, as_json: bool, incident: str | None, limit: int) -> int:
+def audit(config: Path | None, as_json: bool, incident: str | None, limit: int) -> int:
     """Show what was done, refused, approved and delivered, by whom and why; newest first."""
     told = _client(config).get("/v1/audit", incident=incident, limit=limit)
     if as_json:
@@ -70,7 +71,7 @@ def audit(config: str | None, as_json: bool, incident: str | None, limit: int) -
 @click.argument("incident")
 @config_option
 @reason_option
-def ack(incident: str, config: str | None, reason: str) -> None:
+def ack(incident: str, config: Path | None, reason: str) -> None:
     """Say that INCIDENT is seen and being worked on."""
     _order(config, "ack", {"incident": incident}, reason, "acknowledged: incident {target}")
 
@@ -79,7 +80,7 @@ def ack(incident: str, config: str | None, reason: str) -> None:
 @click.argument("incident")
 @config_option
 @reason_option
-def approve(incident: str, config: str | None, reason: str) -> None:
+def approve(incident: str, config: Path | None, reason: str) -> None:
     """Approve what was held back for INCIDENT until a person decides."""
     _order(config, "approve", {"incident": incident}, reason, "approved: incident {target}; what the mode allows is done now")
 
@@ -88,7 +89,7 @@ def approve(incident: str, config: str | None, reason: str) -> None:
 @click.argument("incident")
 @config_option
 @reason_option
-def false_alarm(incident: str, config: str | None, reason: str) -> None:
+def false_alarm(incident: str, config: Path | None, reason: str) -> None:
     """Close INCIDENT as a false alarm and count it as one."""
     _order(config, "false_alarm", {"incident": incident}, reason, "closed as a false alarm: incident {target}")
 
@@ -97,7 +98,7 @@ def false_alarm(incident: str, config: str | None, reason: str) -> None:
 @click.argument("node")
 @config_option
 @reason_option
-def release(node: str, config: str | None, reason: str) -> None:
+def release(node: str, config: Path | None, reason: str) -> None:
     """Let NODE be used again after its repair: ends quarantine, claim and stop order."""
     _order(config, "release", {"node": node}, reason, "released: node {target}")
 
@@ -109,7 +110,7 @@ def release(node: str, config: str | None, reason: str) -> None:
 @click.option("--job", "is_job", is_flag=True, help="NAME is a job, not a node.")
 @click.option("--off", is_flag=True, help="End the window now.")
 @click.option("--minutes", type=click.FloatRange(0.1, 1440), default=60, show_default=True, help="Length of the window.")
-def maintenance(name: str, config: str | None, reason: str, is_job: bool, off: bool, minutes: float) -> None:
+def maintenance(name: str, config: Path | None, reason: str, is_job: bool, off: bool, minutes: float) -> None:
     """Open (or end) a window of maintenance for a node: its silence is recorded and not acted on."""
     what = "job" if is_job else "node"
     body = {what: name, "on": not off, "seconds": minutes * 60}
@@ -120,7 +121,7 @@ def maintenance(name: str, config: str | None, reason: str, is_job: bool, off: b
 @click.command()
 @config_option
 @reason_option
-def pause(config: str | None, reason: str) -> None:
+def pause(config: Path | None, reason: str) -> None:
     """Stop all actions of Outrider, everywhere, until `outrider resume`; it goes on watching and telling."""
     _order(config, "pause", {"on": True}, reason, "paused: no action anywhere until `outrider resume`")
 
@@ -129,20 +130,20 @@ def pause(config: str | None, reason: str) -> None:
 @config_option
 @reason_option
 @click.option("--reset-brake", is_flag=True, help="Also let go of the mass-failure brake.")
-def resume(config: str | None, reason: str, reset_brake: bool) -> None:
+def resume(config: Path | None, reason: str, reset_brake: bool) -> None:
     """Let Outrider act again."""
     _order(config, "pause", {"on": False}, reason, "resumed: what the mode allows is done again")
     if reset_brake:
         _order(config, "reset_brake", {}, reason, "the mass-failure brake is let go")
 
 
-def _client(config: str | None) -> Any:
+def _client(config: Path | None) -> Any:
     from detectors.witness.client import Client
 
     return Client(read_config(config))
 
 
-def _order(config: str | None, kind: str, body: dict[str, Any], reason: str, text: str) -> None:
+def _order(config: Path | None, kind: str, body: dict[str, Any], reason: str, text: str) -> None:
     """Gives an order and says what it does; `{target}` in `text` is what the witness understood."""
     told = _client(config).post(f"/v1/{kind}", {**body, "who": getpass.getuser(), "reason": reason})
     click.echo(text.replace("{target}", str(told.get("target", ""))))

@@ -14,14 +14,14 @@ from outrider.errors import InputError
 RULES, TESTS, ALERTMANAGER = "outrider.rules.yml", "outrider.rules.test.yml", "alertmanager.yml"
 
 
-def write(directory: str, config_path: str | None) -> list[str]:
+def write(directory: str, config: Path | None) -> list[str]:
     """Makes the files in `directory` (made if it is not there). Returns their paths.
 
     Raises:
         InputError: they cannot be written.
     """
-    config = read_config(config_path)
-    settings, site = config.get(AlertsConfig), config.get(SiteSection).name
+    read = read_config(config)
+    settings, site = read.get(AlertsConfig), read.get(SiteSection).name
     head = f"Made by `outrider rules` {__version__} from the catalogue of fault classes. Change the configuration, not this file."
     texts = {
         RULES: dump(rules(site, settings), f"{head}\nCheck: promtool check rules {RULES}"),

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from outrider.cli.options import config_option
+
 if TYPE_CHECKING:
     from collectors.frame.found import Found
     from outrider.config.site import Config
 
 
 @click.command(name="agent")
-@click.option("--config", "config_path", type=click.Path(path_type=Path), help="The site's configuration (TOML).")
+@config_option
 @click.option("--node", help="Which node of [fleet] this is; the host's name if it is not told.")
 @click.option("--once", is_flag=True, help="Let every collector read once, print what it sees, and end.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: one JSON object a collector.")
-def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool) -> int:
+def agent(config: Path | None, node: str | None, once: bool, as_json: bool) -> int:
     """Runs the agent of one node, in the foreground, until SIGTERM.
 
     With --once it only looks: exit status 1 if a collector's source is there but cannot be read.
@@ -31,16 +33,16 @@ def agent(config_path: Path | None, node: str | None, once: bool, as_json: bool)
     from outrider.config.collectors import CollectorsSection
     from outrider.config.site import read_config
 
-    config = read_config(config_path)
-    section = config.get(AgentSection)
+    read = read_config(config)
+    section = read.get(AgentSection)
     found = find_collectors(section.collectors, section.collect)
-    preload(found, config.get(CollectorsSection))
+    preload(found, read.get(CollectorsSection))
     # Forked when all is loaded that most processes need, so that they share its memory, and before the first thread.
     nursery = fork_nursery()
     node = node or socket.gethostname()
     if once:
-        return _look_once(config, node, found, nursery, as_json=as_json)
-    Agent(config, node, found, nursery).run()
+        return _look_once(read, node, found, nursery, as_json=as_json)
+    Agent(read, node, found, nursery).run()
     return 0
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
+from outrider.cli.options import config_option
 from outrider.errors import InputError
 
 
 @click.command()
 @click.argument("directory", required=False)
-@click.option("--config", "config_path", metavar="FILE", help="The site's configuration (TOML): its name and links.")
+@config_option
 @click.option("--push", "url", metavar="URL", help="Send dashboards and alert rules to this Grafana.")
 @click.option("--token-file", metavar="FILE", help="Holds the token of a Grafana service account (role Editor).")
 @click.option("--overwrite", is_flag=True, help="With --push: also over what somebody changed in Grafana.")
@@ -20,7 +21,7 @@ from outrider.errors import InputError
 @click.option("--grafana-path", metavar="DIR", help="Where the dashboards will stand on Grafana's machine.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def dashboards(
-    directory: str | None, config_path: str | None, url: str | None, token_file: str | None, overwrite: bool,
+    directory: str | None, config: Path | None, url: str | None, token_file: str | None, overwrite: bool,
     alert_rules: bool, dry_run: bool, store: str, grafana_path: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Write Grafana dashboards, their provisioning and alert rules into DIRECTORY, or send them with --push.
@@ -34,8 +35,8 @@ def dashboards(
 
     if directory is None and url is None:
         raise InputError("say where to write (DIRECTORY) or where to send (--push URL)")
-    config = read_config(config_path)
-    settings, told = config.get(AlertsConfig), config.get(SiteSection)
+    read = read_config(config)
+    settings, told = read.get(AlertsConfig), read.get(SiteSection)
     if directory is not None:
         path = grafana_path or site.GRAFANA_PATH
         written = site.write(directory, told.name, settings, store=store, path=path)

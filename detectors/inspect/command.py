@@ -16,6 +16,7 @@ from detectors.inspect.findings import Finding, strongest_first
 from detectors.inspect.kinds import KINDS, check_readable, guess_kind, judge_of
 from detectors.inspect.sources import Progress, Source
 from outrider.catalogue import RESPONSES
+from outrider.cli.options import config_option
 from outrider.errors import InputError
 
 #: Below this size an answer comes before a progress bar would be read.
@@ -28,7 +29,7 @@ FILES_MAX: Final = 20_000
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--kind", type=click.Choice(list(KINDS)), help="What the files are; guessed if not given.")
 @click.option("--context", "context_file", type=click.Path(path_type=Path), help="JSON file of what the site knows.")
-@click.option("--config", type=click.Path(path_type=Path), help="TOML file; [catalogue] overrides codes.")
+@config_option
 @click.option("--all", "show_all", is_flag=True, help="Show findings at `ignore` too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, one line an incident.")
 def inspect(
@@ -41,8 +42,9 @@ def inspect(
 ) -> int:
     """What do these logs, dumps, pages or traces say?
 
-    FILES are files, folders or - for standard input; gzip is read as it is. Exit status: 1 if something was found
-    that needs a person or an action, 0 if not, 2 if a file cannot be read or is of no known kind.
+    FILES are files, folders or - for standard input; gzip is read as it is. [catalogue] of the settings overrides codes.
+    Exit status: 1 if something was found that needs a person or an action, 0 if not, 2 if a file cannot be read or is of
+    no known kind.
     """
     context = load_context(context_file)
     if config is not None:

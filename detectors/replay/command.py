@@ -14,8 +14,10 @@ from detectors.core.types import Action
 from detectors.replay.explain import Judge, Story, tell
 from detectors.replay.runner import Lines, Replay
 from detectors.replay.trace import read_header, read_signals
+from detectors.replay.words import aim
 from outrider.catalogue.codes import CodeBook
 from outrider.catalogue.faults import RESPONSES
+from outrider.cli.options import config_option
 from outrider.config.policy import Policy, PolicySection
 from outrider.errors import InputError
 
@@ -23,13 +25,13 @@ from outrider.errors import InputError
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line, as docs/traces.md describes.")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file: [policy] and [catalogue] are tried.")
+@config_option
 @click.option("--quiet", is_flag=True, help="Only the summary.")
 def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
     """Runs a recorded trace through the judge at full speed.
 
-    A replay changes nothing in the world, so without --config it shows what mode `act` would do. Exits 1 if an incident
-    at `page` or above was confirmed.
+    [policy] and [catalogue] of the settings are tried. A replay changes nothing in the world, so without settings it shows what
+    mode `act` would do. Exits 1 if an incident at `page` or above was confirmed.
     """
     policy, codes = load_site(config)
     found = False
@@ -57,12 +59,13 @@ def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.argument("incident", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an incident.")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file: its [policy] and [catalogue] hold.")
+@config_option
 def explain_incident(file: Path, incident: str | None, as_json: bool, config: Path | None) -> int:
     """Why was it decided so: votes, evidence for and against, what was done, and what would have changed it.
 
     FILE is a trace, or a witness's journal (`outrider journal --out FILE`); INCIDENT the beginning of an incident's name.
-    The trace is run again without each kind of evidence, so this takes some times as long as `replay`.
+    [policy] and [catalogue] of the settings hold. The trace is run again without each kind of evidence, so this takes some
+    times as long as `replay`.
     """
     policy, codes = load_site(config)
     with open_trace(file) as (name, stream):
@@ -90,7 +93,7 @@ def _print_story(story: Story) -> None:
         for piece in told[key]:
             click.echo(f"  {title}: {piece['t']:.2f} s {piece['kind']}: {piece['text']}")
     for line in told["timeline"]:
-        done = f" {line['action']} {line['target']}" if "action" in line else ""
+        done = f" {line['action']} {aim(line['target'])}" if "action" in line else ""
         click.echo(f"  {line['t']:10.2f} s {line['event']}{done}" + (f": {line['refused']}" if "refused" in line else ""))
     for change in told["would_change"]:
         click.echo(f"  without {change['without']}: {change['outcome']}")
@@ -140,8 +143,7 @@ def _print(decision: Any, shown: dict[str, Any]) -> None:
     subject = " ".join(f"{key}={value}" for key, value in shown["subject"].items())
     head = click.style(f"{shown['t']:10.2f} s  {shown['event']:<9}", fg=_COLOURS.get(shown["event"]))
     if isinstance(decision, Action):
-        target = {key: value for key, value in decision.target.items() if value not in (None, [], {})}
-        click.echo(f"{head} {decision.action} {target}" + (f" ({decision.refused})" if decision.refused else ""))
+        click.echo(f"{head} {decision.action} {aim(decision.target)}" + (f" ({decision.refused})" if decision.refused else ""))
     else:
         click.echo(f"{head} {shown['fault']} {subject} [{shown['response']}] {shown['explanation']}")
 

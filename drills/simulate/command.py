@@ -10,6 +10,7 @@ import click
 from drills.simulate.mix import names
 from drills.simulate.options import Options, PauseKind
 from drills.simulate.simulate import Simulation, one, prepare, run
+from outrider.cli.options import config_option
 from outrider.config.loader import load_struct, read_toml
 from outrider.config.policy import Policy
 from outrider.config.site import read_config
@@ -41,16 +42,17 @@ from outrider.config.site import read_config
 @click.option("--episode", type=int, help="Play one episode again and print what was decided.")
 @click.option("--list-mixes", is_flag=True, help="Print the names of the mixes and end.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a picture (.png, .svg, .pdf).")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The site's file; its [policy] is used.")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def simulate(
-    policy_file: Path | None, config_file: Path | None, episode: int | None, list_mixes: bool, plot: Path | None, as_json: bool,
+    policy_file: Path | None, config: Path | None, episode: int | None, list_mixes: bool, plot: Path | None, as_json: bool,
     **asked: Any,
 ) -> int:  # fmt: skip
     """Plays a fleet under faults and jitter against the real judge, in virtual time.
 
     Per fault class: seconds from the fault to the confirmed verdict, precision and recall of verdict and place; false restarts
     and pages for 1000 node-days with their 95 % bound; lost steps and ETTR; the same for the baselines on the same events.
+    [policy] of the settings is used, or that of --policy.
     """
     if list_mixes:
         click.echo("\n".join(names()))
@@ -59,7 +61,7 @@ def simulate(
         from drills.simulate.plot import check_path
 
         check_path(plot)
-    simulation = prepare(_options(asked), _policy(policy_file, config_file))
+    simulation = prepare(_options(asked), _policy(policy_file, config))
     if episode is not None:
         return _again(simulation, episode)
     _run(simulation, quiet=as_json and not sys.stderr.isatty())

@@ -7,6 +7,7 @@ import click
 
 from outrider.catalogue.codes import CodeBook
 from outrider.catalogue.faults import FAULTS
+from outrider.cli.options import config_option
 from outrider.errors import InputError
 from outrider.explain.find import find, near
 from outrider.explain.pages import as_text, runbook
@@ -14,7 +15,7 @@ from outrider.explain.pages import as_text, runbook
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="xid N | sxid N | FAULT | nccl TEXT | LINE")
-@click.option("--config", type=click.Path(path_type=Path), help="TOML file; [catalogue] overrides codes.")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def explain(words: tuple[str, ...], config: Path | None, as_json: bool) -> int:
     """What does this code, fault class or message mean, what does Outrider do, what do you do?
@@ -25,7 +26,7 @@ def explain(words: tuple[str, ...], config: Path | None, as_json: bool) -> int:
     outrider explain gpu.nvlink
     outrider explain nccl "status=12"
 
-    Exits 1, with the nearest entries, if the catalogue knows nothing of it.
+    [catalogue] of the settings overrides codes. Exits 1, with the nearest entries, if the catalogue knows nothing of it.
     """
     text = " ".join(words).strip()
     codes = _codes(config)

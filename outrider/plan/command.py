@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from outrider.cli.options import config_option
 from outrider.config.plan import PlanSection
 from outrider.config.site import read_config
 from outrider.plan.reckon import figures, reckon
@@ -32,10 +33,10 @@ from outrider.plan.reckon import figures, reckon
 @click.option("--bandwidth-gbytes", type=float, help="Gigabytes a second that the storage takes from the whole job.")
 @click.option("--step-seconds", type=float, help="One step: shows what a snapshot at the fault is worth.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a picture (.png, .svg, .pdf).")
-@click.option("--config", type=click.Path(path_type=Path), help="TOML file; its section [plan] sets what no option sets.")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def plan(plot: Path | None, config: Path | None, as_json: bool, **options: Any) -> int:
-    """Reckons failures, save interval, overhead, availability and ETTR of a fleet.
+    """Reckons failures, save interval, overhead, availability and ETTR of a fleet. [plan] of the settings sets what no option sets.
 
     Times in the JSON are seconds, shares lie between 0 and 1. `overhead` = `save_overhead` + `lost_overhead`; restart and
     detection stand in `ettr` (Meta's E[ETTR]) and `availability` (MTBF / (MTBF + restart + detection)). `interval_s` is the

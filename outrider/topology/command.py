@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from outrider.cli.options import config_option
 from outrider.errors import InputError
 from outrider.fleet import Fleet
 from outrider.topology.draft import Draft, to_toml
@@ -15,7 +16,7 @@ _FORMATS = ", ".join(FORMATS)
 
 
 @click.command()
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="TOML file whose [fleet] is shown.")
+@config_option
 @click.option(
     "--from", "sources", type=(click.Choice(list(FORMATS)), click.Path(path_type=Path)), multiple=True, metavar="FORMAT FILE",
     help=f"Discovered topology; may be given several times. Formats: {_FORMATS}.",
@@ -41,7 +42,7 @@ def topology(
     from outrider.topology import show
 
     if config is None and not sources:
-        raise InputError(f"nothing to show: say --config FILE, or --from FORMAT FILE ({_FORMATS})")
+        raise InputError(f"nothing to show and no settings here: say --config FILE, or --from FORMAT FILE ({_FORMATS})")
     fleet, notes = _fleet(config, sources, gpus)
     for note in notes:
         click.echo(f"outrider: note: {note}", err=True)

@@ -245,9 +245,10 @@ def test_target_that_is_gone_is_shown_and_enabled_by_command(site: Path, ledger_
         await GoneTargets(ledger, {}).note("t1", "410: moved")
         await ledger.close()
 
+    prepare(ledger_section)
     assert call(commands.outbox, "--config", str(site), "gone")[0] == 0
     asyncio.run(gone())
-    status, output = call(commands.outbox, "--config", str(site))
+    status, output = call(commands.outbox, "--config", str(site), "--state", "sent")
     assert (status, "t1 is gone since" in output, "enable t1" in " ".join(output.split())) == (1, True, True)
     status, output = call(commands.outbox, "--config", str(site), "gone", "--json")
     assert (status, json.loads(output)["reason"]) == (1, "410: moved")

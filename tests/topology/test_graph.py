@@ -166,7 +166,7 @@ def test_pictures(name: str, begins: bytes, tmp_path: Path) -> None:
 
 def test_bad_use_is_one_line(tmp_path: Path) -> None:
     config = write(tmp_path / "site.toml", to_toml(SITE))
-    assert run()[2].startswith("nothing to show: say --config FILE, or --from FORMAT FILE")
+    assert run()[2].startswith("nothing to show and no settings here: say --config FILE, or --from FORMAT FILE")
     assert "ends in .dot" in run("--config", config, "--picture", str(tmp_path / "a.txt"))[2]
     assert "cannot be written" in run("--config", config, "--out", str(tmp_path / "none" / "a.toml"))[2]
     empty = write(tmp_path / "empty.toml", "")

@@ -1,0 +1,74 @@
+"""Every command that takes settings looks for them in the same places; what is not there is said, and not made by a question."""
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from detectors.witness.starter import write_starter
+from outrider.cli.options import DEFAULT_CONFIG
+from outrider.cli.shell import main
+
+POINTS = {point.name: point for point in entry_points(group="outrider.commands")}
+COMMANDS: dict[str, click.Command] = {name: point.load() for name, point in sorted(POINTS.items())}
+#: Commands that take settings nowhere: they ask nothing of a site.
+WITHOUT = {"drill", "runbooks"}
+WITH = {name: option for name, command in COMMANDS.items() for option in command.params if "--config" in option.opts}
+#: Questions that only the ledger's file answers.
+QUESTIONS = {
+    "outbox": ["outbox"], "outbox gone": ["outbox", "gone"], "outbox retry": ["outbox", "retry", "--all"],
+    "outbox enable": ["outbox", "enable", "t1"], "would-have": ["would-have"], "would-have json": ["would-have", "--json"],
+    "export": ["export", "0123"], "journal": ["journal"],
+}  # fmt: skip
+
+
+def test_all_commands_but_those_of_no_site_take_settings() -> None:
+    assert COMMANDS.keys() - WITH.keys() == WITHOUT
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_each_command_looks_for_settings_in_the_same_places(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    took: list[Path | None] = []
+    looking = click.Command(name, params=[WITH[name]], callback=lambda config: took.append(config))
+    monkeypatch.chdir(tmp_path)
+
+    def read(*arguments: str, **environment: str) -> Path | None:
+        done = CliRunner(env=environment).invoke(looking, list(arguments), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return took[-1]
+
+    assert read() is None
+    (tmp_path / DEFAULT_CONFIG).touch()
+    assert read() == Path(DEFAULT_CONFIG)
+    assert read(OUTRIDER_CONFIG="env.toml") == Path("env.toml")
+    assert read("--config", "told.toml", OUTRIDER_CONFIG="env.toml") == Path("told.toml")
+
+
+@pytest.mark.parametrize("settings", [False, True], ids=["no settings", "settings"])
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_without_a_ledger_is_refused_in_one_line_and_makes_none(
+    question: str, settings: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if settings:
+        write_starter(tmp_path / DEFAULT_CONFIG)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        main(QUESTIONS[question])
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert "no ledger is here" in told.err or "no journal" in told.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_targets_may_be_tried_before_there_is_a_ledger_and_make_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / DEFAULT_CONFIG).write_text("[[alerts.targets]]\nname = 't1'\nurl = 'http://127.0.0.1:9/'\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["test"])
+    assert ended.value.code == 1 and "t1" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == [DEFAULT_CONFIG]
