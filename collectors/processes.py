@@ -19,8 +19,9 @@ from collectors.agent.exits import exit_code, open_process
 from collectors.frame.changes import Changes
 from collectors.frame.files import list_folder, read_text
 from collectors.frame.types import Collector, News, Note, NotSupported, Outcome, Place, Readings, Sample
-from collectors.job_members import counted_apart, kubernetes_name, number_of, pod_uid, torchrun_name, world_of
+from collectors.pods import pod_uid
 from collectors.slurm_jobs import slots_of
+from outrider.launchers import counted_apart, job_name, local_rank_of, rank_of, restarts_of, start_of, world_of
 from outrider.signals import Signal
 
 #: Pace of looking at known ranks, and of looking for new ones.
@@ -38,7 +39,7 @@ _WANTED = frozenset(
         "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID",
         "SLURM_NTASKS", "SLURM_RESTART_COUNT", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "JOB_COMPLETION_INDEX", "HOSTNAME",
         "KUBERNETES_SERVICE_HOST", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PET_NNODES", "PET_NPROC_PER_NODE",
-        "JOBSET_NAME", "JOBSET_RESTART_ATTEMPT", "JOB_NAME",
+        "JOBSET_NAME", "JOBSET_RESTART_ATTEMPT", "JOB_NAME", "TORCHELASTIC_MAX_RESTARTS", "SLURM_STEP_NUM_TASKS",
     }
 )  # fmt: skip
 #: Readings of a process's environment, each `FIND_SECONDS` after the other, before it is held to be no rank.
@@ -62,17 +63,17 @@ class Process:
 
 @dataclass(frozen=True)
 class Found:
-    """A process that is a rank. `attempt` 0: not told; `gpu`: its local rank."""
+    """A process that is a rank. `gpu`: its local rank. `base`: the job's start, where `attempt` has this node's own restarts on top
+    of it (several agents of torchrun count each for itself); None: `attempt` is the job's."""
 
     job: str
     rank: int
     pid: int
     born: int
-    attempt: int = 0
+    attempt: int = 1
     gpu: int | None = None
     told_by: str = ""
-    #: Its starters count restarts each for itself: then the count says nothing of the job's attempt.
-    apart: bool = False
+    base: int | None = None
     pod: str = ""
     oom_file: str = ""
     oom_kills: int = 0
@@ -94,28 +95,14 @@ def parse_environment(text: str) -> dict[str, str]:
 
 
 def name_rank(process: Process) -> Found | None:
-    """The rank that a process says it is, or None. The surest name first."""
+    """The rank that a process says it is, or None."""
     env = process.environment
-    local = number_of(env, "LOCAL_RANK") if "LOCAL_RANK" in env else number_of(env, "SLURM_LOCALID")
-    rank, told_by, attempt = number_of(env, "RANK"), "torchrun", number_of(env, "TORCHELASTIC_RESTART_COUNT")
-    job = env.get("OUTRIDER_JOB", "")
-    if job:
-        told_by, attempt = "outrider", number_of(env, "OUTRIDER_ATTEMPT")
-    elif env.get("SLURM_JOB_ID"):
-        job = f"slurm-{env['SLURM_JOB_ID']}"
-        attempt = number_of(env, "SLURM_RESTART_COUNT") if attempt is None else attempt
-        if rank is None:
-            rank, told_by = number_of(env, "SLURM_PROCID"), "slurm"
-    elif env.get("KUBERNETES_SERVICE_HOST") and "JOB_COMPLETION_INDEX" in env:
-        job = kubernetes_name(env)
-        attempt = number_of(env, "JOBSET_RESTART_ATTEMPT") if attempt is None else attempt
-        if rank is None:
-            rank, told_by = number_of(env, "JOB_COMPLETION_INDEX"), "kubernetes"
-    else:
-        job = torchrun_name(env)
+    job, (rank, told_by) = job_name(env), rank_of(env)
     if rank is None or not job:
         return None
-    return Found(job, rank, process.pid, process.born, attempt or 0, local, told_by, told_by == "torchrun" and counted_apart(env))
+    start, restarts = start_of(env), restarts_of(env)
+    base = start if counted_apart(env) else None
+    return Found(job, rank, process.pid, process.born, start + restarts, local_rank_of(env), told_by, base)
 
 
 def belongs_here(process: Process, node: str) -> bool:
@@ -216,19 +203,25 @@ class Processes(Collector):
             looks = before.looks + 1 if before is not None and same else 1
             known[int(name)] = Process(int(name), parent, born, command, environment, looks)
         self._known = known
-        for found in choose_ranks(process for process in known.values() if belongs_here(process, self.place.node)):
+        chosen = choose_ranks(process for process in known.values() if belongs_here(process, self.place.node))
+        for pid in self._ranks.keys() - {found.pid for found in chosen}:
+            # It lives, and others have turned out to be the ranks: torchrun's own process, before it has workers.
+            if pid in known and known[pid].environment:
+                self._unwatch(pid)
+        for found in chosen:
             if found.pid not in self._ranks:
                 self._watch(found)
 
     def _jobs(self, now: float) -> list[Signal]:
         """Jobs that their ranks' environment describes: whole (Slurm, or all ranks on this node), else those here, which the
-        witnesses put together. One that speaks for itself is told by its launcher. That they are synchronous nobody has said, so
+        witnesses put together. Those that speak for themselves the agent tells. That they are synchronous nobody has said, so
         their steps prove nothing about other nodes."""
         signals = []
         spoken = {rank.job for rank in self._news.ranks}
+        speakers = {rank.pid for rank in self._news.ranks}
         jobs: dict[str, list[Found]] = {}
         for found in self._ranks.values():
-            if found.job not in spoken and found.told_by != "outrider" and found.pid in self._known:
+            if found.job not in spoken and found.pid not in speakers and found.pid in self._known:
                 jobs.setdefault(found.job, []).append(found)
         self._changes.forget_others(set(jobs))
         for job, ranks in sorted(jobs.items()):
@@ -239,6 +232,8 @@ class Processes(Collector):
             if not slots and world == len(here) and [rank for rank, _ in here] == list(range(world)):
                 slots = [(self.place.node, gpu) for _, gpu in here]
             data: dict[str, object] = {"attempt": attempt, "synchronous": False, "told_by": ranks[0].told_by}
+            if ranks[0].base is not None:
+                data["base"] = ranks[0].base
             if slots:
                 data["slots"] = slots
             elif world and len(here) < world:
@@ -259,17 +254,21 @@ class Processes(Collector):
         self._watched[found.pid] = descriptor
         self._epoll.register(descriptor, select.EPOLLIN)
 
+    def _unwatch(self, pid: int) -> Found:
+        descriptor = self._watched.pop(pid)
+        self._epoll.unregister(descriptor)
+        os.close(descriptor)
+        self._since.pop(pid, None)
+        return self._ranks.pop(pid)
+
     def _ended(self, now: float) -> list[Signal]:
         signals = []
         ready = {descriptor for descriptor, _ in self._epoll.poll(0)}
         for pid, descriptor in list(self._watched.items()):
             if descriptor not in ready:
                 continue
-            found = self._ranks.pop(pid)
-            code = exit_code(descriptor, pid, found.born)
-            self._epoll.unregister(descriptor)
-            os.close(self._watched.pop(pid))
-            self._since.pop(pid, None)
+            code = exit_code(descriptor, pid, self._ranks[pid].born)
+            found = self._unwatch(pid)
             if any(pid == rank.pid or (found.job, found.rank) == (rank.job, rank.rank) for rank in self._news.ranks):
                 continue  # the agent tells of those that speak to it
             signals.append(self._exit(found, code, now))
@@ -277,7 +276,7 @@ class Processes(Collector):
 
     def _exit(self, found: Found, code: int | None, now: float) -> Signal:
         data: dict[str, object] = {"seen_by": "kernel", "told_by": found.told_by}
-        if not found.apart:
+        if found.base is None:
             data["attempt"] = found.attempt
         if found.pod:
             data["pod"] = found.pod

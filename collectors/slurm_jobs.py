@@ -6,10 +6,13 @@ Source: Slurm's manual of srun (SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE; block 
 import re
 from collections.abc import Mapping
 
+from outrider.launchers import WORLD_MAX
 from outrider.parsers.hostlist import expand
 
 #: Nodes of one job; a list of tasks that means more is none.
 NODES_MAX = 20_000
+#: Ranks of one node.
+TASKS_MAX = 256
 _TASKS = re.compile(r"(\d{1,4})(?:\(x(\d{1,5})\))?")
 
 
@@ -39,10 +42,12 @@ def slots_of(environment: Mapping[str, str]) -> list[tuple[str, int]]:
     """
     nodes = expand_nodes(environment.get("SLURM_JOB_NODELIST", ""))
     local = environment.get("LOCAL_WORLD_SIZE", "")
-    if "RANK" in environment and local.isdecimal():
+    if "RANK" in environment and local.isdecimal() and len(local) < 10:
         tasks = [int(local)] * len(nodes)
     else:
         tasks = expand_tasks(environment.get("SLURM_TASKS_PER_NODE", ""))
-    slots = [(node, gpu) for node, count in zip(nodes, tasks, strict=False) for gpu in range(min(count, 256))]
-    world = environment.get("WORLD_SIZE") if "RANK" in environment else environment.get("SLURM_NTASKS")
-    return slots if nodes and len(nodes) == len(tasks) and world == str(len(slots)) else []
+    # Summed before it is written out: any process may say that it is one of five million.
+    world, ranks = environment.get("WORLD_SIZE") if "RANK" in environment else environment.get("SLURM_NTASKS"), sum(tasks)
+    if len(nodes) != len(tasks) or ranks > WORLD_MAX or max(tasks, default=0) > TASKS_MAX or world != str(ranks):
+        return []
+    return [(node, gpu) for node, count in zip(nodes, tasks, strict=True) for gpu in range(count)]

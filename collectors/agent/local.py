@@ -43,6 +43,8 @@ class Hello(msgspec.Struct, kw_only=True):
     pid: int = 0
     copy_bytes: int = 0
     fence: int = 0
+    gpu: int | None = None
+    base: int | None = None
 
 
 class Event(msgspec.Struct, kw_only=True):
@@ -167,7 +169,8 @@ class Caller:
             self.role = "rank"
             self.rank = Rank(
                 job=hello.job, slot=hello.slot, rank=hello.rank, attempt=hello.attempt, world=hello.world,
-                copy_bytes=hello.copy_bytes, fence=hello.fence, pid=self.pid, uid=self.uid, gid=self.gid,
+                copy_bytes=hello.copy_bytes, fence=hello.fence, gpu=hello.gpu, base=hello.base, pid=self.pid,
+                uid=self.uid, gid=self.gid,
             )  # fmt: skip
             self._server.agent.rank_says_hello(self.rank, self)
         else:

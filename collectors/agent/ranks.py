@@ -10,6 +10,7 @@ import msgspec
 from collectors.agent.exits import exit_code, open_process, process_born
 from collectors.agent.local import Caller, Event, Exit, JobNote
 from collectors.agent.loop import Loop
+from collectors.agent.members import Members
 from collectors.agent.pages import PageTeller
 from collectors.agent.slots import Rank, Slot, SlotTable
 from collectors.frame.types import LocalRank
@@ -60,6 +61,7 @@ class Ranks:
         self._tellers: dict[int, PageTeller] = {}
         self._told: dict[tuple[str, int, int, int], int | None] = {}
         self._stops: list[Order] = []
+        self._members = Members(node, table, emit)
         self.commands = 0
 
     def adopt(self) -> None:
@@ -128,6 +130,7 @@ class Ranks:
         for slot in self.table:
             if not slot.gone and (slot.moved() or self._tellers[id(slot)].waiting):
                 self._look_at(slot)
+        self._members.tell(self._loop.clock.monotonic())
 
     def _look_at(self, slot: Slot) -> None:
         for signal in self._tellers[id(slot)].tell(slot.reader.trainer(), slot.reader.side(), self._loop.clock.monotonic()):
@@ -169,6 +172,7 @@ class Ranks:
         self._tellers = {key: teller for key, teller in self._tellers.items() if key in known}
         self._tellers[id(slot)] = PageTeller(self._subject(rank.job, rank.rank), _tags(rank), self._step_seconds)
         self._on_change()
+        self._members.tell(self._loop.clock.monotonic())  # before its first sign of life: of an unknown job nothing is judged
         self._stop_if_late(slot)
         descriptor = open_process(rank.pid, rank.born)
         if descriptor is None:
@@ -227,4 +231,5 @@ class Ranks:
 
 
 def _tags(rank: Rank) -> dict[str, Any]:
-    return {"attempt": rank.attempt, "slot": rank.slot}
+    """Where agents of torchrun count apart, a rank's own count says nothing of the job's attempt."""
+    return {"slot": rank.slot} if rank.base is not None else {"attempt": rank.attempt, "slot": rank.slot}

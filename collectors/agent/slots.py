@@ -24,7 +24,11 @@ class SlotError(Exception):
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a rank said it is. `pid` and `uid` are the kernel's word on its socket."""
+    """Who a rank said it is. `pid` and `uid` are the kernel's word on its socket. `gpu`: its place on the node, if it knows.
+
+    `base`: the job's start, where `attempt` has the restarts of this node's torchrun on top of it, so that the ranks of a job
+    disagree on it; None: `attempt` is the job's.
+    """
 
     job: str
     slot: int
@@ -33,6 +37,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     world: int = 0
     copy_bytes: int = 0
     fence: int = 0
+    gpu: int | None = None
+    base: int | None = None
     pid: int = 0
     uid: int = 0
     gid: int = 0

@@ -13,6 +13,7 @@ import structlog
 
 from detectors.core.types import CopyRequest, Decision, ProbeRequest, Vote
 from detectors.witness.journal import Journal
+from detectors.witness.launched import Launched
 from detectors.witness.ledger import Control, Ledger, LedgerError, OrderTo
 from detectors.witness.roll import Roll
 from detectors.witness.translate import copy_orders, probe_orders
@@ -60,7 +61,7 @@ class Judge:
         self.errors = 0
         self.dropped = 0
         self.job_signals: dict[str, Signal] = {}
-        self._roll = Roll()
+        self._roll, self._launched = Roll(), Launched(fleet.jobs)
         self._new_jobs: dict[str, Signal] = {}
         self._votes: dict[tuple[str, str], Vote] = {}
         self._orders: list[OrderTo] = []
@@ -71,8 +72,9 @@ class Judge:
         """Takes one signal in."""
         now = self._clock.monotonic()
         self.signals[signal.kind if signal.kind in KINDS else "unknown"] += 1
-        if signal.kind == "job" and "members" in signal.data:
-            whole = self._roll.take(signal)
+        if signal.kind == "job":
+            whole = self._roll.take(signal) if "members" in signal.data else signal
+            whole = self._launched.take(whole) if whole is not None else None
             if whole is None:
                 return
             signal = whole

@@ -1,8 +1,9 @@
 """Calls the roll of jobs that nobody describes whole: each node's agent tells its ranks, here they become the job's slots. Pure.
 
 Under torchrun (and in Kubernetes) a rank's environment says how many ranks there are and which are here, never where the others
-sit. When every rank has been told by some node, the job is known. Agents of torchrun count restarts each for itself and disagree,
-so the job's attempt is the sum of what its nodes count: it grows whenever any of them does.
+sit. When every rank has been told by some node, the job is known. Its attempt is what its ranks say; a node that says less has
+ranks of an older start. Several agents of torchrun count restarts each for itself and disagree (`data.base` is the start that they
+share), so the restarts of all nodes are added: the attempt grows whenever any count does.
 """
 
 from collections import OrderedDict
@@ -27,6 +28,9 @@ class _Called:
     """`places`: rank -> (node, its place among the node's GPUs); `nodes`: node -> the same by node, without what has moved on."""
 
     world: int
+    #: The start that its nodes share, and the lowest attempt that it may have: above what an older start had told.
+    start: int = 0
+    floor: int = 0
     places: dict[int, tuple[str, int]] = field(default_factory=dict)
     nodes: dict[str, dict[int, int]] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
@@ -53,6 +57,10 @@ class _Called:
             self.attempts[node] = attempt
 
     @property
+    def attempt(self) -> int:
+        return max(self.start, self.floor) + self.total
+
+    @property
     def whole(self) -> bool:
         return len(self.places) == self.world
 
@@ -76,19 +84,25 @@ class Roll:
             return None
         if not (len(members) <= world <= WORLD_MAX and max(members) < world and 0 <= attempt <= ATTEMPT_MAX):
             return None
+        start = data.get("base", attempt)
+        if type(start) is not int or not 0 <= start <= attempt:
+            return None
         called = self._jobs.get(signal.job)
-        if called is None or called.world != world:  # another world is another start: whoever was there may be gone
-            called = self._jobs[signal.job] = _Called(world)
+        if called is not None and called.world == world and start < called.start:
+            return None  # a rank of an older start that has not gone yet
+        if called is None or (called.world, called.start) != (world, start):  # another start: whoever was there may be gone
+            floor = called.attempt + 1 if called is not None and called.total and "base" in data else 0
+            called = self._jobs[signal.job] = _Called(world, start, floor)
             while len(self._jobs) > JOBS_MAX:
                 self._jobs.popitem(last=False)
         self._jobs.move_to_end(signal.job)
-        called.hear(signal.node, members, attempt)
+        called.hear(signal.node, members, attempt - start)
         if not called.whole or not (called.changed or signal.t - called.told_at >= REFRESH_SECONDS):
             return None
         called.changed, called.told_at = False, signal.t
         slots = [list(called.places[rank]) for rank in range(world)]
-        whole = {key: value for key, value in data.items() if key not in ("members", "world")} | {"slots": slots}
-        return msgspec.structs.replace(signal, value=called.total, data=whole | {"attempt": called.total})
+        whole = {key: value for key, value in data.items() if key not in ("members", "world", "base")} | {"slots": slots}
+        return msgspec.structs.replace(signal, value=called.attempt, data=whole | {"attempt": called.attempt})
 
 
 def _members(raw: Any) -> dict[int, int]:

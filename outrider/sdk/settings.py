@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from outrider import launchers
 from outrider.sdk.log import warn_once
 from outrider.snapshots.layout import job_folder
 
@@ -19,27 +20,38 @@ class Place:
     world: int = 1
     attempt: int = 1
     fence: int = 0
+    #: Place on the node, if it is told; the start to which torchrun's own restarts were added, where its agents count apart.
+    gpu: int | None = None
+    base: int | None = None
     agent: str | None = None
     root: Path | None = None
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None = None) -> "Place":
-        """Reads `OUTRIDER_JOB SLOT ATTEMPT FENCE AGENT SNAPSHOTS`, and `RANK` and `WORLD_SIZE`."""
+        """Reads `OUTRIDER_JOB SLOT ATTEMPT FENCE AGENT SNAPSHOTS`, and what launchers say (`outrider.launchers`)."""
         table = os.environ if environment is None else environment
-        rank = _number(table, "RANK", 0)
-        job, root = table.get("OUTRIDER_JOB", "job"), table.get("OUTRIDER_SNAPSHOTS")
+        for name in ("RANK", "WORLD_SIZE", "OUTRIDER_ATTEMPT"):
+            _number(table, name, 0)
+        rank = launchers.rank_of(table)[0] or 0
+        job, root = launchers.job_name(table) or "job", table.get("OUTRIDER_SNAPSHOTS")
         try:
             job_folder(".", job)
         except ValueError as error:
-            warn_once("job", f"OUTRIDER_JOB: {error}: no snapshots")
+            warn_once("job", f"name of the job (OUTRIDER_JOB, else its launcher's): {error}: no snapshots")
             root = None
+        if root and not table.get("OUTRIDER_JOB") and job != "job":
+            warn_once("name", f"snapshots are kept under {job!r}, the launcher's name of this job, and a start under another name "
+                      "does not find them; OUTRIDER_JOB gives the job a name of its own")  # fmt: skip
+        start = launchers.start_of(table)
         return cls(
             job=job,
             slot=_number(table, "OUTRIDER_SLOT", rank),
             rank=rank,
-            world=max(1, _number(table, "WORLD_SIZE", 1)),
-            attempt=_number(table, "OUTRIDER_ATTEMPT", 1),
+            world=launchers.world_of(table) or 1,
+            attempt=start + launchers.restarts_of(table),
             fence=_number(table, "OUTRIDER_FENCE", 0),
+            gpu=launchers.local_rank_of(table),
+            base=start if launchers.counted_apart(table) else None,
             agent=table.get("OUTRIDER_AGENT") or None,
             root=Path(root) if root else None,
         )

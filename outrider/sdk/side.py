@@ -121,10 +121,12 @@ class SideThread(threading.Thread):
 
     def _hello(self) -> dict[str, Any]:
         place, room = self._place, self._ask(self._run.keeper.room_to_ask_for)
-        return {
+        told = {
             "hello": "rank", "job": place.job, "attempt": place.attempt, "slot": place.slot, "rank": place.rank,
             "world": place.world, "pid": os.getpid(), "fence": place.fence, "copy_bytes": room,
+            "gpu": place.gpu, "base": place.base,
         }  # fmt: skip
+        return {name: value for name, value in told.items() if value is not None}
 
     def _ask(self, size: Callable[[], int]) -> int:
         try:

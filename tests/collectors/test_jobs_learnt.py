@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from collectors.frame.types import LocalRank, News, Note, Place, Readings
-from collectors.job_members import counted_apart, kubernetes_name, pod_uid, torchrun_name, world_of
+from collectors.pods import pod_uid
 from collectors.processes import Process, Processes, choose_ranks, name_rank
 from detectors.witness.roll import Roll
 from outrider.config.collectors import CollectorsSection
+from outrider.launchers import counted_apart, kubernetes_name, torchrun_name, world_of
 from outrider.signals import Signal
 
 ELASTIC = {
@@ -64,7 +65,7 @@ def test_the_ranks_of_this_node_are_told_with_the_jobs_world(tmp_path: Path, mon
     proc.add(10, **ELASTIC)
     proc.add(11, **{**ELASTIC, "RANK": "3", "LOCAL_RANK": "1"})
     _, (job,) = read_jobs(tmp_path, monkeypatch)
-    assert (job.job, job.value) == ("run7", 1)
+    assert (job.job, job.value, job.data["base"]) == ("run7", 2, 1)
     assert (job.data["world"], job.data["members"], job.data["told_by"]) == (4, [(2, 0), (3, 1)], "torchrun")
     assert job.data["synchronous"] is False and "slots" not in job.data
 
@@ -154,7 +155,7 @@ def test_a_pods_uid_is_in_its_cgroup() -> None:
     assert pod_uid("0::/user.slice\n") == pod_uid("") == ""
     assert counted_apart(ELASTIC) and not counted_apart({"GROUP_WORLD_SIZE": "1"}) and not counted_apart({})
     found = name_rank(Process(1, 1, 1, "python", {**POD, "JOBSET_RESTART_ATTEMPT": "3", "WORLD_SIZE": "2"}))
-    assert found is not None and (found.attempt, found.rank, found.told_by) == (3, 1, "kubernetes")
+    assert found is not None and (found.attempt, found.rank, found.told_by) == (4, 1, "kubernetes")
 
 
 # --- a real torchrun of two agents ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,10 +29,10 @@ def process(pid: int, parent: int = 1, command: str = "python", **environment: s
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        (TORCHRUN, ("run7", 5, 2, 1, "torchrun")),
-        (SLURM, ("slurm-42", 3, 1, 1, "slurm")),
-        ({**SLURM, **TORCHRUN}, ("slurm-42", 5, 2, 1, "torchrun")),
-        (KUBERNETES, ("llm-train", 6, 0, None, "kubernetes")),
+        (TORCHRUN, ("run7", 5, 3, 1, "torchrun")),
+        (SLURM, ("slurm-42", 3, 2, 1, "slurm")),
+        ({**SLURM, **TORCHRUN}, ("slurm-42", 5, 4, 1, "torchrun")),
+        (KUBERNETES, ("llm-train", 6, 1, None, "kubernetes")),
         ({"OUTRIDER_JOB": "j1", "OUTRIDER_ATTEMPT": "4", "RANK": "0"}, ("j1", 0, 4, None, "outrider")),
     ],
     ids=["torchrun", "slurm", "torchrun in slurm", "kubernetes", "outrider"],
@@ -127,6 +128,24 @@ SLURM_JOB = {"SLURM_JOB_NODELIST": "gpu[0-1]", "SLURM_TASKS_PER_NODE": "2(x2)", 
 )
 def test_a_jobs_slots_are_learnt_from_slurm(environment: dict[str, str], slots: list[tuple[str, int]]) -> None:
     assert slots_of(environment) == slots
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"SLURM_JOB_NODELIST": "n[1-20000]", "SLURM_TASKS_PER_NODE": "256(x20000)", "SLURM_NTASKS": "5120000"},
+        {"SLURM_JOB_NODELIST": "n[1-20000]", "SLURM_TASKS_PER_NODE": "256(x20000)", "SLURM_NTASKS": "7"},
+        {"SLURM_JOB_NODELIST": "n1", "SLURM_TASKS_PER_NODE": "9999", "SLURM_NTASKS": "9999"},
+        {"SLURM_JOB_NODELIST": "n1", "RANK": "0", "LOCAL_WORLD_SIZE": "9" * 4000, "WORLD_SIZE": "9" * 4000},
+    ],
+    ids=["as large as it says", "larger than it says", "a node of thousands", "a number of thousands of digits"],
+)
+def test_a_job_without_end_is_none_and_fills_no_memory(environment: dict[str, str]) -> None:
+    """Any process on the node may say such a thing of itself; the agent stays below 60 MiB."""
+    tracemalloc.start()
+    assert slots_of(environment) == []
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
 
 
 class Bench:

@@ -17,7 +17,7 @@ from outrider.signals import Signal
 
 
 def told(node: str, *members: tuple[int, int], world: int = 4, attempt: Any = 0, job: str = "run7") -> Signal:
-    data = {"attempt": attempt, "world": world, "members": members, "synchronous": False, "told_by": "torchrun"}
+    data = {"attempt": attempt, "base": 0, "world": world, "members": members, "synchronous": False, "told_by": "torchrun"}
     return Signal(t=1.0, kind="job", node=node, job=job, value=attempt, data=data, id="x")
 
 
