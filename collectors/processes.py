@@ -227,7 +227,7 @@ class Processes(Collector):
         for job, ranks in sorted(jobs.items()):
             environment = self._known[ranks[0].pid].environment
             attempt, world = max(found.attempt for found in ranks), world_of(environment)
-            here = sorted({found.rank: found.gpu or 0 for found in ranks}.items())
+            here = sorted({found.rank: found.gpu or 0 for found in ranks if found.attempt == attempt}.items())
             slots = slots_of(environment)
             if not slots and world == len(here) and [rank for rank, _ in here] == list(range(world)):
                 slots = [(self.place.node, gpu) for _, gpu in here]

@@ -171,19 +171,20 @@ class Torchrun:
         script.write_text(WORKER)
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
-        self.agents = []
+        self.agents, self.name = [], f"outrider-test-{port}"
         for node in ("n1", "n2"):
             command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2",
                        "--max-restarts=2", "--rdzv-backend=c10d",
-                       f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=outrider-test", str(script)]  # fmt: skip
+                       f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-id={self.name}", str(script)]  # fmt: skip
             variables = os.environ | {"OUTRIDER_AGENT": f"/none/{node}/agent.sock", "OMP_NUM_THREADS": "1"}
             with open(folder / f"{node}.log", "wb") as log:
                 self.agents.append(subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True))
 
     def close(self) -> None:
         for agent in self.agents:
-            os.killpg(agent.pid, signal.SIGKILL)
-            agent.wait(10)
+            agent.terminate()  # it takes its workers along, which SIGKILL would leave behind
+        for agent in self.agents:
+            agent.wait(60)
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_a_real_torchrun_of_two_agents_is_known_with_its_slots_and_its_restarts(
                 outcome = collector.read(now)
                 assert isinstance(outcome, Readings)
                 exits.extend(one for one in outcome.signals if one.kind == "process_exit")
-                for told in (one for one in outcome.signals if one.kind == "job" and one.job == "outrider-test"):
+                for told in (one for one in outcome.signals if one.kind == "job" and one.job == torchrun.name):
                     whole = roll.take(told)
                     if whole is not None and isinstance(whole.value, int) and whole.value >= wanted:
                         return whole
@@ -219,7 +220,7 @@ def test_a_real_torchrun_of_two_agents_is_known_with_its_slots_and_its_restarts(
 
     first = look(time.monotonic() + 120.0, 0)
     assert sorted(map(tuple, first.data["slots"])) == [("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1)]
-    victim = next(found for found in collectors[0]._ranks.values() if found.job == "outrider-test")
+    victim = next(found for found in collectors[0]._ranks.values() if found.job == torchrun.name)
     os.kill(victim.pid, signal.SIGKILL)
     again = look(time.monotonic() + 120.0, int(first.value or 0) + 1)
     assert len(again.data["slots"]) == 4
