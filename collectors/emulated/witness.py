@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from outrider import wire
 from outrider.signals import Signal, decode_batch
 
@@ -96,7 +98,10 @@ class FakeWitness:
             return 401, b""
         if self.refuse:
             return self.refuse, b""
-        batch = decode_batch(body)
+        try:
+            batch = decode_batch(body)
+        except msgspec.MsgspecError:
+            return 400, b""  # half a body: the connection was cut
         with self.changed:
             self.headers = headers
             self.bytes_taken += len(body) + sum(len(name) + len(value) + 4 for name, value in headers.items())
