@@ -21,7 +21,8 @@ def server_context(cert_file: str, key_file: str) -> ssl.SSLContext:
             raise InputError(f"is open to everybody (mode {mode & 0o777:03o}): chmod 600", file=key_file)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(cert_file, key_file)
+        # A key under a pass phrase would ask for it at the terminal, and wait.
+        context.load_cert_chain(cert_file, key_file, password=lambda: "")
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"cannot be used as certificate with the key {key_file}: {_words(error)}", file=cert_file) from None
     return context
@@ -42,4 +43,6 @@ def client_context(ca_file: str) -> ssl.SSLContext:
 
 
 def _words(error: OSError) -> str:
+    if "PEM lib" in str(error):
+        return "the key is no PEM file that can be read without a pass phrase"
     return str(getattr(error, "reason", None) or error.strerror or error)

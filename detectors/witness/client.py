@@ -1,6 +1,7 @@
 """Asks the witnesses over HTTP, as the commands do: the first that answers is enough."""
 
 import http.client
+import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -20,7 +21,24 @@ TIMEOUT_SECONDS = 3.0
 
 
 class RefusedError(OutriderError):
-    """A witness answered, and said no."""
+    """A witness answered, and said no. `status`: HTTP."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the token would go along, to wherever it leads."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def open_straight(request: urllib.request.Request, seconds: float, trust: ssl.SSLContext | None) -> Any:
+    """Asks the very address: no proxy of the environment (they stand on many a node, and would read the token), no redirect."""
+    https = urllib.request.HTTPSHandler(context=trust)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), https, _Stay).open(request, timeout=seconds)
 
 
 class Client:
@@ -58,12 +76,12 @@ class Client:
             )
             try:
                 trust = self._trust[member.name]
-                with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS, context=trust) as answer:  # noqa: S310
+                with open_straight(request, TIMEOUT_SECONDS, trust) as answer:
                     return msgspec.json.decode(answer.read())
             except urllib.error.HTTPError as error:
                 with error:
                     if error.code < 500:
-                        raise RefusedError(f"{member.name} refuses: {_reason(error.read())}") from None
+                        raise RefusedError(f"{member.name} refuses: {_reason(error.read())}", error.code) from None
                 silent.append(f"{member.name}: HTTP {error.code}")
             except (OSError, http.client.HTTPException, *UNREADABLE) as error:
                 reason = getattr(error, "reason", None) or error or type(error).__name__

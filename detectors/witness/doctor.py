@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from detectors.witness.client import open_straight
 from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
 from outrider.config.security import SecuritySection
@@ -173,7 +174,7 @@ def _ask(member: Member, token: str, node: str) -> Finding:
     )
     began = time.monotonic()
     try:
-        with urllib.request.urlopen(request, timeout=3.0, context=member.trust()):  # noqa: S310
+        with open_straight(request, 3.0, member.trust()):
             took = time.monotonic() - began
     except urllib.error.HTTPError as error:
         with error:

@@ -33,6 +33,8 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(f"{key} must be 1..65535 (is {getattr(self, key)})")
         if bool(self.tls_cert) is not bool(self.tls_key):
             raise ValueError("tls_cert and tls_key belong together")
+        if self.tls_ca and not self.tls_cert:  # a client alone would send its token in clear text, and think otherwise
+            raise ValueError("tls_ca needs tls_cert and tls_key, on clients too: they say that the witness speaks TLS")
 
     @property
     def url(self) -> str:

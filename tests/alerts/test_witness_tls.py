@@ -171,5 +171,70 @@ def test_files_that_do_not_serve_are_one_line(tmp_path: Path) -> None:
         server_context(str(cert), str(key))
     with pytest.raises(InputError, match="holds no certificate"):
         client_context(str(key))
+    locked = tmp_path / "locked.key"
+    openssl("rsa", "-aes256", "-passout", "pass:word", "-in", tmp_path / "other.key", "-out", locked)
+    locked.chmod(0o600)
+    with pytest.raises(InputError, match="without a pass phrase"):
+        server_context(str(ours), str(locked))
+    with pytest.raises(msgspec.ValidationError, match="tls_ca needs tls_cert"):  # a token in clear text, although TLS was meant
+        msgspec.convert({"name": "w1", "http_port": 1, "heartbeat_port": 2, "tls_ca": "x"}, Member)
     with pytest.raises(msgspec.ValidationError, match="belong together"):
         msgspec.convert({"name": "w1", "http_port": 1, "heartbeat_port": 2, "tls_cert": "x"}, Member)
+
+
+async def test_no_token_goes_to_a_proxy_or_along_a_redirect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+
+    async def strange(request: web.Request) -> web.Response:
+        heard.append(request.headers.get("Authorization", ""))
+        return web.json_response({"error": "x"}, status=502)
+
+    async def elsewhere(_: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": f"http://127.0.0.1:{stranger.addresses[0][1]}/v1/status"})
+
+    app, away = web.Application(), web.Application()
+    app.router.add_route("*", "/{tail:.*}", strange)
+    away.router.add_get("/v1/status", elsewhere)
+    away.router.add_get("/v1/orders", elsewhere)
+    stranger = await http.serve(app, "127.0.0.1", 0)
+    witness = await http.serve(away, "127.0.0.1", 0)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{stranger.addresses[0][1]}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    write_secret(tmp_path / "viewer")
+    site = tmp_path / "site.toml"
+    port = witness.addresses[0][1]
+    site.write_text(
+        f'[[witness.members]]\nname = "w1"\nhttp_port = {port}\nheartbeat_port = 9\n'
+        f'[security]\nviewer_token_file = "{tmp_path}/viewer"\n'
+    )
+    config = read_config(str(site))
+    (member,) = config.get(WitnessSection).members
+    try:
+        with pytest.raises(OutriderError):
+            await asked(config)
+        assert (await asyncio.to_thread(_ask, member, "t", "n1")).state == "fail"
+        assert heard == []
+    finally:
+        await witness.cleanup()
+        await stranger.cleanup()
+
+
+@pytest.mark.parametrize("witness_speaks_tls", [True, False])
+async def test_a_client_that_expects_the_other_is_one_line_and_no_crash(serve, tmp_path: Path, witness_speaks_tls: bool) -> None:
+    witness, config = await serve()
+    (member,) = config.get(WitnessSection).members
+    text = (tmp_path / "site.toml").read_text()
+    plain = await http.serve(witness.application(), "127.0.0.1", 0)
+    try:
+        if witness_speaks_tls:
+            lines = [line for line in text.splitlines() if not line.startswith("tls_")]
+        else:
+            lines = [line.replace(str(member.http_port), str(plain.addresses[0][1])) for line in text.splitlines()]
+        (tmp_path / "other.toml").write_text("\n".join(lines))
+        other = read_config(str(tmp_path / "other.toml"))
+        with pytest.raises(OutriderError, match="no witness answers") as caught:
+            await asked(other)
+        assert "\n" not in str(caught.value)
+        assert not await Witnesses(other.get(WitnessSection), other.get(SecuritySection)).tell([Signal(t=1.0, kind="step")])
+    finally:
+        await plain.cleanup()
