@@ -206,7 +206,7 @@ def _check_slots(signal: TraceSignal, nodes: frozenset[str], file: str, line: in
         raise InputError("must be a list of [node, gpu]", file=file, line=line, key="data.slots")
     for rank, slot in enumerate(slots or ()):
         key = f"data.slots[{rank}]"
-        if not isinstance(slot, list | tuple) or len(slot) != 2 or not isinstance(slot[1], int):
+        if not isinstance(slot, list | tuple) or len(slot) != 2 or not isinstance(slot[0], str) or not isinstance(slot[1], int):
             raise InputError("must be [node, gpu]", file=file, line=line, key=key)
         if slot[0] not in nodes:
             raise InputError(f"unknown node {slot[0]!r}", file=file, line=line, key=key)

@@ -60,6 +60,8 @@ BAD_LINES = {
     "time is no number": ('{"t": NaN, "kind": "xid"}', 2, "t"),
     "slots are no list": ('{"t": 1, "kind": "job", "job": "j1", "value": 2, "data": {"slots": 7}}', 2, "data.slots"),
     "slots are an object": ('{"t": 1, "kind": "job", "job": "j1", "value": 2, "data": {"slots": {"n1": 0}}}', 2, "data.slots"),
+    "a slot's node is a table": ('{"t": 1, "kind": "job", "job": "j1", "data": {"slots": [[{}, 0]]}}', 2, "data.slots[0]"),
+    "a slot's node is a list": ('{"t": 1, "kind": "job", "job": "j1", "data": {"slots": [[["n1"], 0]]}}', 2, "data.slots[0]"),
     "time is a text": ('{"t": "x", "kind": "heartbeat"}', 2, "t"),
     "rank is a text": ('{"t": 1, "kind": "step", "rank": "x"}', 2, "rank"),
     "pause of an unknown node": ('{"t": 1, "kind": "pause", "node": "x", "value": 1}', 2, "node"),
