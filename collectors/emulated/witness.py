@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from outrider import wire
 from outrider.signals import Signal, decode_batch
+from outrider.wire import UNREADABLE
 
 
 class FakeWitness:
@@ -100,7 +99,7 @@ class FakeWitness:
             return self.refuse, b""
         try:
             batch = decode_batch(body)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return 400, b""  # half a body: the connection was cut
         with self.changed:
             self.headers = headers
