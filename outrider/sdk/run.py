@@ -18,6 +18,7 @@ from typing import Any, Final
 from outrider.sdk import page, resume
 from outrider.sdk.device import device_of
 from outrider.sdk.faults import StepFault, describe
+from outrider.sdk.figures import plain
 from outrider.sdk.keeper import Boundary, Keeper
 from outrider.sdk.log import warn_once
 from outrider.sdk.periodic import Periodic
@@ -123,12 +124,16 @@ class Run:
         compute_s: float = _NAN,
         wait_s: float = _NAN,
     ) -> None:
-        """Figures of the step in flight: plain numbers (a tensor on a device would make the training wait for it here).
+        """Figures of the step in flight: plain numbers, or tensors of one number on the CPU. A tensor on a device is passed over:
+        to read it would make the training wait for it here.
 
         `lr` and `data_s` (seconds between two steps) are measured if they are not given. Seconds and tokens are this rank's own.
         What a second call in the same step does not name stays as the first one said.
         """
-        told: tuple[float, ...] = (loss, grad_norm, lr, tokens, data_s, compute_s, wait_s)
+        told: tuple[float, ...] = (
+            plain("loss", loss), plain("grad_norm", grad_norm), plain("lr", lr), plain("tokens", tokens),
+            plain("data_s", data_s), plain("compute_s", compute_s), plain("wait_s", wait_s),
+        )  # fmt: skip
         if self._figures is not _NOTHING:
             told = tuple(old if math.isnan(new) else new for old, new in zip(self._figures, told, strict=True))
         self._figures = told

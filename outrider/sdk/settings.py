@@ -98,6 +98,21 @@ class Plan:
     limits: Limits = field(default_factory=Limits)
 
 
+def why_not_writable(root: Path) -> str:
+    """Why no snapshot can be written below `root`; empty if nothing speaks against it. Writes nothing."""
+    folder = root
+    try:
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            return f"{folder} is no folder"
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return f"{folder} can only be read"
+        return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} may not be written by this user"
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+
+
 def _number(table: Mapping[str, str], name: str, default: int) -> int:
     text = table.get(name, "")
     try:

@@ -20,6 +20,7 @@ from outrider.sdk.area import CopyArea
 from outrider.sdk.link import AgentLink, Memory
 from outrider.sdk.log import warn_once
 from outrider.sdk.saver import Saver
+from outrider.sdk.settings import why_not_writable
 from outrider.sdk.stall import StallWatch
 from outrider.snapshots.errors import SnapshotError
 
@@ -85,6 +86,9 @@ class SideThread(threading.Thread):
 
     def run(self) -> None:
         """Until the process ends or `stop`."""
+        # Here and not on the training thread: a shared file system that hangs must not hold up the training.
+        if self._place.root is not None and (why := why_not_writable(self._place.root)):
+            warn_once("root", f"OUTRIDER_SNAPSHOTS={self._place.root}: {why}: no snapshot will be written; training goes on")
         while not self._finished(time.monotonic()):
             self.wake.wait(self._limits.poll)
             self.wake.clear()

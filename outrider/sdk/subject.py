@@ -21,6 +21,11 @@ class Subject:
         self.optimizers = _named(optimizer)
         self.others = {"scheduler": _named(scheduler), "scaler": _named(scaler), "extra": _named(extra)}
         self._data, self._sampler = data, sampler
+        if data is not None and not hasattr(data, "state_dict"):
+            self._data = None
+            warn_once("data", f"data: {type(data).__name__} has no state_dict, so its position is not saved: after a restore it "
+                      "begins anew, and the resumed job sees other data than one that was never stopped; torchdata's "
+                      "StatefulDataLoader has one")  # fmt: skip
         self._buffers = [
             (module, key, f"{prefix}.{key}" if prefix else key, name)
             for name, model_ in self.models.items()
