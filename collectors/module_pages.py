@@ -1,9 +1,10 @@
 """What a cable's or an optical module's memory says: temperature, supply, laser bias, light sent and received, and its own alarms.
 
 Pure. Three layouts, told apart by the first byte: SFF-8472 (SFP), SFF-8636 (QSFP, QSFP28), CMIS (QSFP-DD, OSFP, and QSFP by CMIS).
-What a module does not measure is absent, never zero. Source: SFF-8024 (identifiers), SFF-8472 12.4, SFF-8636 2.10a, OIF CMIS 5.2.
+What a module does not measure, or corrects by constants that are no numbers, is absent, never zero. Source: SFF-8024 (identifiers), SFF-8472 12.4, SFF-8636 2.10a, OIF CMIS 5.2.
 """
 
+import math
 import struct
 from collections.abc import Callable
 
@@ -79,7 +80,7 @@ def _sfp(base: bytes, half: ReadHalf) -> Module:
         flags += _levels(what, alarms << 2 | warnings)
     return msgspec.structs.replace(
         plain, temperature=temperature / 256, supply=supply * _VOLTS, bias=(bias * _BIAS_AMPERES,), sent=(sent * _POWER_WATTS,),
-        received=(received * _POWER_WATTS,), flags=tuple(flags),
+        received=(received * _POWER_WATTS,) if math.isfinite(received) else (), flags=tuple(flags),
     )  # fmt: skip
 
 

@@ -5,18 +5,21 @@ read here); the SFP's were put together by the tables of SFF-8472.
 """
 
 import errno
+import math
 import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectors import ethtool_netlink
 from collectors.emulated.cards import EmulatedCard, fec_answer
 from collectors.emulated.node import EmulatedNode
 from collectors.ethtool_netlink import KernelCards, attributes, parse_answer, parse_fec
 from collectors.frame.types import Note, NotSupported, Outcome, Place, Readings
-from collectors.module_pages import Module, read_module
+from collectors.module_pages import KINDS, Module, read_module
 from collectors.modules import Modules, read_sensors
 from collectors.ports import Ports
 from outrider.config.collectors import CollectorsSection
@@ -68,6 +71,19 @@ def test_an_sfp_that_is_calibrated_outside_is_corrected_by_its_constants() -> No
     module = read_module(reader(sfp(external=True)))
     assert module.bias[0] == pytest.approx((3000 * 2 + 10) * 2e-6) and module.temperature == pytest.approx(49.41, abs=0.01)
     assert module.received[0] == pytest.approx((2 * 4000 + 5) * 1e-7)
+
+
+@given(st.sampled_from(sorted(KINDS)), st.data())
+def test_whatever_a_module_says_no_reading_is_other_than_a_number(kind: int, data: st.DataObject) -> None:
+    def half(page: int, offset: int, address: int) -> bytes:
+        told = bytearray(data.draw(st.binary(min_size=128, max_size=128)))
+        if (page, offset, address) == (0, 0, 0x50):
+            told[0], told[92] = kind, told[92] | 0x50  # diagnostics, to be corrected by constants, where SFF-8472 has them
+        return bytes(told)
+
+    module = read_module(half)
+    told = [module.temperature, module.supply, *module.bias, *module.sent, *module.received]
+    assert all(math.isfinite(reading) for reading in told if reading is not None)
 
 
 def test_a_qsfp_is_read() -> None:
