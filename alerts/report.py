@@ -28,13 +28,16 @@ async def read_report(ledger: Ledger, limit: int) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     for picture in await ledger.incidents(limit):
         whole = await ledger.incident(str(picture.get("incident"))) or picture
-        refused = [line for line in whole.get("history") or () if line.get("event") == "refused"]
+        refused: dict[str, dict[str, Any]] = {}
+        for line in whole.get("history") or ():
+            if line.get("event") == "refused":  # held back again, for another reason or after a person's word, it is the same still
+                refused.setdefault(json.dumps([line.get("action"), line.get("target")], sort_keys=True), line)
         if "confirmed" not in (whole.get("times") or {}):
             continue
         ending = _ending(whole)
         counts["confirmed"] += 1
         counts[ending] += 1
-        for line in refused:
+        for line in refused.values():
             counts[f"would {line.get('action')}"] += 1
             lines.append(
                 {

@@ -10,6 +10,9 @@ import click
 from outrider.cli.options import config_option
 from outrider.config.site import read_config
 
+#: HTTP: the order was understood, and does nothing as things stand.
+CONFLICT = 409
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 reason_option = click.option("--reason", default="", help="Why; it stands in the audit.")
 
@@ -80,9 +83,18 @@ def ack(incident: str, config: Path | None, reason: str) -> None:
 @click.argument("incident")
 @config_option
 @reason_option
-def approve(incident: str, config: Path | None, reason: str) -> None:
-    """Approve what was held back for INCIDENT until a person decides."""
-    _order(config, "approve", {"incident": incident}, reason, "approved: incident {target}; what the mode allows is done now")
+def approve(incident: str, config: Path | None, reason: str) -> int:
+    """Approve what was held back for INCIDENT until a person decides. Exit 1 if that does nothing: in mode observe, or too late."""
+    from detectors.witness.client import RefusedError
+
+    try:
+        _order(config, "approve", {"incident": incident}, reason, "approved: incident {target}; what the mode allows is done now")
+    except RefusedError as error:
+        if error.status != CONFLICT:
+            raise
+        click.echo(f"outrider: {error}", err=True)
+        return 1
+    return 0
 
 
 @click.command("false-alarm")

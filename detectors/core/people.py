@@ -1,8 +1,8 @@
 """What people tell the leader: seen, go on, stop, that was nothing; and what holds when they tell nothing."""
 
-from detectors.core.incident import OPEN, State
+from detectors.core.incident import OPEN, Incident, State
 from detectors.core.register import Register
-from detectors.core.types import Decision, OperatorEvent
+from detectors.core.types import Action, Decision, OperatorEvent
 
 
 class People:
@@ -29,7 +29,7 @@ class People:
                     return []
                 self.recovery.safety.approvals.answered(incident.id)
                 guard.approved.add(incident.id)
-                return self.register.act(incident, now)
+                return self._approved(incident, event.who, now)
             case "ack" if incident is not None:
                 incident.extra["acknowledged"] = event.who
             case "false_alarm" if incident is not None and incident.state in OPEN:
@@ -39,6 +39,14 @@ class People:
             case _:
                 pass
         return []
+
+    def _approved(self, incident: Incident, who: str, now: float) -> list[Decision]:
+        """What is done now that a person said yes. In mode `observe` nothing is, and what would be is on record already."""
+        decisions = self.register.act(incident, now)
+        recorded = [one for one in decisions if isinstance(one, Action) and (one.refused or "").startswith("mode observe")]
+        if recorded:
+            incident.extra["approval"] = f"{who} approved in mode observe: nothing was done"
+        return [one for one in decisions if one not in recorded]
 
     def _released(self, node: str, who: str, now: float) -> list[Decision]:
         """A node that is given back ends what was open about it alone; a job that was hit ends its incident by stepping again."""

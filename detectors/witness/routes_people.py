@@ -8,6 +8,10 @@ from detectors.witness.access import Role
 from detectors.witness.http import Pages, Refusal, answer, number, small_body
 from detectors.witness.ledger import Control
 from detectors.witness.metrics import Metrics
+from detectors.witness.orders_check import check_approval, check_job, check_node, known_incident
+from detectors.witness.waiting import told
+from outrider.config.policy import Policy
+from outrider.fleet import Fleet
 
 #: Longest window of maintenance, seconds: a day, so that a forgotten one ends.
 MAINTENANCE_SECONDS_MAX = 86_400.0
@@ -17,8 +21,8 @@ TEXT_MAX = 500
 ONCE_SECONDS = 3600.0
 
 
-def add_routes(pages: Pages, metrics: Metrics) -> None:
-    """Adds all of them."""
+def add_routes(pages: Pages, metrics: Metrics, fleet: Fleet, policy: Policy) -> None:
+    """Adds all of them. `fleet` and `policy` are what the witness judges by."""
     ledger = pages.ledger
 
     async def healthy(_request: web.Request) -> web.Response:
@@ -34,13 +38,10 @@ def add_routes(pages: Pages, metrics: Metrics) -> None:
     async def incidents(request: web.Request) -> web.Response:
         found = await ledger.incidents(int(number(request, "limit", 200, 1, 10_000)))
         wanted = request.query.get("state")
-        return answer([picture for picture in found if wanted is None or picture.get("state") == wanted])
+        return answer([told(picture, policy) for picture in found if wanted is None or picture.get("state") == wanted])
 
     async def incident(request: web.Request) -> web.Response:
-        found = await ledger.incident(request.match_info["incident"])
-        if found is None:
-            raise Refusal(404, "unknown", "no incident, or more than one, has a name that begins so")
-        return answer(found)
+        return answer(told(await known_incident(ledger, request.match_info["incident"]), policy))
 
     async def audit(request: web.Request) -> web.Response:
         return answer(await ledger.audit(int(number(request, "limit", 200, 1, 10_000)), request.query.get("incident")))
@@ -51,10 +52,10 @@ def add_routes(pages: Pages, metrics: Metrics) -> None:
     pages.add("GET", "/v1/incidents", incidents, Role.VIEWER)
     pages.add("GET", "/v1/incidents/{incident}", incident, Role.VIEWER)
     pages.add("GET", "/v1/audit", audit, Role.VIEWER)
-    _add_orders(pages)
+    _add_orders(pages, fleet, policy)
 
 
-def _add_orders(pages: Pages) -> None:
+def _add_orders(pages: Pages, fleet: Fleet, policy: Policy) -> None:
     ledger = pages.ledger
 
     def once(kind: str, key: str) -> None:
@@ -64,10 +65,12 @@ def _add_orders(pages: Pages) -> None:
             body = await small_body(request)
             target = _text(body, key) if key else "*"
             if key == "incident":
-                found = await ledger.incident(target)
-                if found is None:
-                    raise Refusal(404, "unknown", f"no incident {target}")
+                found = await known_incident(ledger, target)
                 target = found["incident"]
+                if kind == "approve":
+                    check_approval(found, policy)
+            elif key == "node":
+                await check_node(ledger, fleet, target)
             await ledger.put_control(Control(kind=kind, key=target, body=_said(body), seconds_left=ONCE_SECONDS))
             return answer({"ok": True, "order": kind, "target": target})
 
@@ -83,6 +86,7 @@ def _add_orders(pages: Pages) -> None:
         if not 0 < seconds <= MAINTENANCE_SECONDS_MAX:
             raise Refusal(400, "format", f"seconds must be above 0 and at most {MAINTENANCE_SECONDS_MAX:g}")
         what = "job" if "job" in body else "node"
+        await (check_job if what == "job" else check_node)(ledger, fleet, target)
         said = {**_said(body), "what": what}
         await ledger.put_control(Control(kind="maintenance", key=target, body=said, seconds_left=float(seconds) if on else 0))
         return answer({"ok": True, "order": "maintenance", what: target, "on": on, "seconds": seconds if on else 0})

@@ -32,6 +32,7 @@ from detectors.witness.leader import Leader
 from detectors.witness.ledger import Control, LedgerError, make_ledger
 from detectors.witness.metrics import Metrics, Reading
 from detectors.witness.sight import Sight
+from detectors.witness.waiting import told
 from outrider import __version__
 from outrider.catalogue.codes import CodeBook
 from outrider.clock import Clock
@@ -96,7 +97,7 @@ class Witness:
         self.intake = Intake(self.section.nodes_max)
         self.pages = Pages(Access.from_section(security), config, self.ledger, self.status, self.sight)
         self._fleet = fleet
-        self._mode = policy.mode
+        self._policy = policy
         self.receiver: HeartbeatReceiver | None = None
         self.board = routes_agents.OrderBoard(self.ledger)
         self.lag_seconds = 0.0
@@ -137,7 +138,7 @@ class Witness:
         routes_agents.add_routes(
             self.pages, self.intake, self.judge.observe, self.board, self.clock, self.section.signals_queue_max
         )
-        routes_people.add_routes(self.pages, metrics)
+        routes_people.add_routes(self.pages, metrics, self._fleet, self._policy)
         self.pages.add_rooms()
         return self.pages.application(self.section.batch_bytes_max)
 
@@ -221,18 +222,19 @@ class Witness:
         incidents = await self.ledger.incidents()
         controls = await self.ledger.controls()
         states = Counter(picture.get("state", "unknown") for picture in incidents)
+        found = [picture for picture in incidents if picture.get("state") in OPEN_STATES]
         leader = await self.ledger.holder("leader")
         warnings = self.warnings(leader)
         for control in controls:
             if control.kind == "target_gone":  # the deliverer's mark: see alerts/gone.py
                 warnings.append(f"target {control.key} answered 410 and is left alone: outrider outbox enable {control.key}")
         return {
-            "site": self.config.get(SiteSection).name, "mode": self._mode, "witness": self.name, "version": __version__,
+            "site": self.config.get(SiteSection).name, "mode": self._policy.mode, "witness": self.name, "version": __version__,
             "leader": leader.rpartition("-")[0] if leader else None, "term": self.leader.term,
             "deliverer": await self.ledger.holder("deliverer") is not None,
             "witnesses": {name: {"up": self.peers.get(name)} for name in self.names}, "warnings": warnings,
             "nodes": len(self._fleet.nodes), "spares": list(self._fleet.spares), "jobs": self._job_lines(),
-            "incidents": dict(states), "open": [picture for picture in incidents if picture.get("state") in OPEN_STATES][:50],
+            "incidents": dict(states), "open": [told(picture, self._policy) for picture in found[:50]],
             "paused": any(control.kind == "pause" for control in controls),
             "maintenance": [control.key for control in controls if control.kind == "maintenance"],
             "heartbeats": self.receiver.received if self.receiver else 0,

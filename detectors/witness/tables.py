@@ -53,16 +53,31 @@ def incident_text(incident: dict[str, Any]) -> Text:
     """An incident in three lines: which, since when (UTC), how it stands, what and what for; about whom; why. Fits 80 columns."""
     state = str(incident.get("state", "unknown"))
     told = Text(
-        f"{plain(str(incident.get('incident', ''))[:8])}  {plain(str(incident.get('opened', ''))[5:19].replace('T', ' '))}  "
+        f"{plain(str(incident.get('incident', ''))[:8])}  {plain(_moment(incident.get('opened', '')))} UTC  "
     )
     told.append(f"{plain(state):10}", style=STATE_STYLES.get(state, ""))
     told.append(f"  {plain(incident.get('fault', ''))} -> {plain(incident.get('response', ''))}", style="bold")
     subject = "  ".join(f"{key} {value}" for key, value in incident.get("subject", {}).items())
     for line in (subject, str(incident.get("explanation", ""))):
         told.append(f"\n    {plain(line)}" if line else "")
+    if approval := incident.get("approval"):
+        told.append(f"\n    {plain(_approval(incident, approval))}", style="bold yellow")
     if incident.get("acknowledged"):
         told.append(f"\n    seen by {plain(incident['acknowledged'])}", style="green")
     return told
+
+
+def _approval(incident: dict[str, Any], approval: dict[str, Any]) -> str:
+    """`waits for your approval of ..`: of what, how to give it, until when, and what holds then."""
+    then = "it acts" if approval["default"] == "act" else "nothing is done"
+    until = f"until {_moment(approval['until'])} UTC, then {then}" if approval["until"] else "without end"
+    give = f"outrider approve {str(incident.get('incident', ''))[:8]}"
+    return f"waits for approval of {', '.join(approval['for'])}, {until}: {give}"
+
+
+def _moment(wall: object) -> str:
+    """`05-17 09:08:07` of an ISO time."""
+    return str(wall)[5:19].replace("T", " ")
 
 
 def plain(text: object) -> str:
@@ -106,7 +121,7 @@ def print_audit(told: list[dict[str, Any]]) -> None:
     for entry in told:
         about = entry.get("action") or entry.get("type") or entry.get("target") or ""
         table.add_row(
-            str(entry.get("wall", ""))[5:19].replace("T", " "), str(entry.get("who", "")), str(entry.get("what", "")),
+            _moment(entry.get("wall", "")), str(entry.get("who", "")), str(entry.get("what", "")),
             str(entry.get("incident") or "")[:8], Text(str(about)), Text(str(entry.get("why", ""))),
         )  # fmt: skip
     Console().print(table)

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from detectors.core.types import Action, ActionName, ActionResult, CopyRequest, IncidentChange, OperatorEvent, ProbeRequest
+from detectors.witness import waiting
 from detectors.witness.ledger import Control, IncidentWrite, OrderTo
 from detectors.witness.outbox import SNAPSHOT_TYPE, OutboxRow
 from outrider.fleet import Fleet, Job
@@ -185,7 +186,7 @@ def action_write(action: Action, wall: float, before: dict[str, Any]) -> Inciden
     times = before.get("times", {})
     if not action.refused:
         times = {**times, action.action: times.get(action.action, action.t)}
-    picture = {**before, "incident": action.incident, "state": state, "times": times}
+    picture = waiting.after_action(action, iso(wall), {**before, "incident": action.incident, "state": state, "times": times})
     if action.action == "page" and not action.refused:
         picture["told"] = action.decision_id
     if action.action == "restart" and not action.refused and not action.dry_run:
@@ -233,9 +234,10 @@ def word_write(event: OperatorEvent, now: float, wall: float, before: dict[str, 
         "event": event.kind, "t": now, "wall": iso(wall), "incident": before["incident"], "who": event.who, "reason": event.reason,
     }  # fmt: skip
     said = {"ack": "acknowledged", "approve": "approved"}.get(event.kind, event.kind)
-    return IncidentWrite(
-        incident=before["incident"], state=before.get("state", "confirmed"), picture={**before, said: event.who}, line=line
-    )
+    picture = {**before, said: event.who}
+    if event.kind == "approve":
+        picture.pop("waits", None)
+    return IncidentWrite(incident=before["incident"], state=before.get("state", "confirmed"), picture=picture, line=line)
 
 
 def word_entry(event: OperatorEvent, wall: float) -> dict[str, Any]:

@@ -174,6 +174,18 @@ async def test_would_have_report_counts_what_was_held_back_and_how_it_ended(lead
     assert (would.type, would.data.dry_run, would.data.job) == ("job.restart.requested", True, "llm-7")
 
 
+async def test_would_have_report_counts_an_action_that_was_held_back_again_once(leader: Leader) -> None:
+    again = REFUSED | {"refused": "mode observe: recorded only"}
+    other = REFUSED | {"action": "quarantine", "target": {"node": "n2"}}
+    for line in (REFUSED, other, again):
+        await write(leader, picture("i1", times={"confirmed": 1.0}), line=line)
+    report = await read_report(leader.ledger, 100)
+    assert [(line["action"], line["held_back_by"]) for line in report["would_have"]] == [
+        ("restart", REFUSED["refused"]), ("quarantine", REFUSED["refused"]),
+    ]  # fmt: skip
+    assert report["counts"] == {"confirmed": 1, "open": 1, "would quarantine": 1, "would restart": 1}
+
+
 @pytest.fixture
 def site(tmp_path: Path, ledger_section: LedgerSection, secret_file: str) -> Path:
     path = tmp_path / "site.toml"

@@ -29,6 +29,7 @@ from detectors.witness.translate import iso
 from outrider.clock import SystemClock
 from outrider.config.console import ConsoleSection
 from outrider.config.ledger import LedgerSection
+from outrider.config.policy import Policy
 from outrider.config.site import Config
 from outrider.config.witness import Member, WitnessSection
 from outrider.fleet import Fleet, Job, Node
@@ -161,7 +162,7 @@ class Stage:
             }  # fmt: skip
 
         pages = Pages(access, config, self.ledger, status, self.sights[place])
-        routes_people.add_routes(pages, Metrics(list, Histograms()))
+        routes_people.add_routes(pages, Metrics(list, Histograms()), self.fleet, Policy(mode=self.mode))
         add_console(pages)
         self.pages.append(pages)
         self._runners.append(await serve(pages.application(1 << 20), member.address, member.http_port))

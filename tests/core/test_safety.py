@@ -168,6 +168,15 @@ def test_approval_in_time_acts_once() -> None:
     assert len(room.done("restart")) == 1
 
 
+def test_a_yes_in_mode_observe_does_and_records_nothing_a_second_time() -> None:
+    room = Room(mode="observe")
+    room.accuse("n0")
+    before = len(room.refused())
+    assert before and room.done() == []
+    room.say("approve", room.incident("n0"))
+    assert (len(room.refused()), room.done()) == (before, [])
+
+
 def test_a_pause_stops_everything_and_a_resume_lets_new_incidents_act() -> None:
     room = Room()
     room.say("pause")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from witness_doubles import FLEET
 
 from detectors.witness import routes_agents, routes_people
 from detectors.witness.access import Access, Role
@@ -16,12 +17,14 @@ from detectors.witness.ledger import OrderTo
 from detectors.witness.ledger_sqlite import SqliteLedger
 from detectors.witness.metrics import Histograms, Metrics
 from outrider.clock import SystemClock
+from outrider.config.policy import Policy
 from outrider.config.site import Config
 from outrider.signals import Signal, encode_batch
 from outrider.wire import Order, signal_id
 
 AGENT, VIEWER, OPERATOR = ({"Authorization": f"Bearer {word}"} for word in ("a" * 32, "v" * 32, "o" * 32))
 RATE = 1000
+POLICY = Policy(mode="advise")
 
 
 class Site:
@@ -33,7 +36,7 @@ class Site:
         self.pages = Pages(access, Config({}, None), ledger, self._status)
         self.board = routes_agents.OrderBoard(ledger)
         routes_agents.add_routes(self.pages, Intake(10), self.taken.append, self.board, SystemClock(), RATE)
-        routes_people.add_routes(self.pages, Metrics(lambda: [("outrider_witness_leader", (), 1.0)], Histograms()))
+        routes_people.add_routes(self.pages, Metrics(lambda: [("outrider_witness_leader", (), 1.0)], Histograms()), FLEET, POLICY)
 
     async def _status(self) -> dict[str, Any]:
         return {"leader": "w1"}
