@@ -56,7 +56,7 @@ def test_a_number_on_a_device_is_refused_with_one_line_and_never_waited_for(said
     assert "loss.item()" in line and "wait" in line
 
 
-@pytest.mark.parametrize("value", ["much", None, object(), [1.0, 2.0], 10**400], ids=repr)
+@pytest.mark.parametrize("value", ["much", None, object(), [1.0, 2.0], 10**400], ids=["word", "nothing", "object", "list", "huge"])
 def test_what_is_no_number_is_passed_over_with_one_line(said, value):
     assert math.isnan(plain("tokens", value)) and math.isnan(plain("tokens", value))
     (line,) = said()
