@@ -1,7 +1,8 @@
 """What a cable's or an optical module's memory says: temperature, supply, laser bias, light sent and received, and its own alarms.
 
 Pure. Three layouts, told apart by the first byte: SFF-8472 (SFP), SFF-8636 (QSFP, QSFP28), CMIS (QSFP-DD, OSFP, and QSFP by CMIS).
-What a module does not measure, or corrects by constants that are no numbers, is absent, never zero. Source: SFF-8024 (identifiers), SFF-8472 12.4, SFF-8636 2.10a, OIF CMIS 5.2.
+What a module does not measure, or corrects by constants that are no numbers, is absent, never zero. Source: SFF-8024 (identifiers),
+SFF-8472 12.4, SFF-8636 2.10a, OIF CMIS 5.2.
 """
 
 import math
