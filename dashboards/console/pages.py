@@ -150,7 +150,7 @@ def _add_jobs_and_nodes(pages: Pages) -> None:
     sight = pages.sight
 
     async def jobs(_request: web.Request) -> web.StreamResponse:
-        return answer([_line(course) for course in reversed(sight.jobs.values())])
+        return answer([_line(course) for course in sight.listed()])
 
     async def job(request: web.Request) -> web.StreamResponse:
         course = sight.jobs.get(request.query.get("name", ""))
@@ -204,7 +204,8 @@ def _add_reports(pages: Pages, root: Path) -> None:
 def _line(course: Course) -> dict[str, Any]:
     last = course.points[-1] if course.points else None
     return {
-        "job": course.job, "attempt": course.attempt, "phase": course.phase, "step": course.step if course.step >= 0 else None,
+        "job": course.job, "attempt": course.attempt, "phase": course.ended or course.phase,
+        "step": course.step if course.step >= 0 else None,
         "ranks": len(course.slots), "nodes": len({node for node, _ in course.slots}),
         "loss": last.loss if last else None, "step_s": last.step_s if last else None, "wall": last.wall if last else None,
     }  # fmt: skip

@@ -137,7 +137,9 @@ class World:
             self.count("malformed")
             return None
         old = self.jobs.get(signal.job)
-        if old is not None and attempt < old.attempt:
+        # Whoever starts an ended job again may count its starts anew.
+        over = old is not None and old.ended and old.planned in ("", "end")
+        if old is not None and attempt < old.attempt and not over:
             self.count("old attempt")
             return None
         base = old.job if old is not None else Job(job=signal.job)
@@ -151,7 +153,7 @@ class World:
             self._make_room()
             old = self.jobs[signal.job] = JobState(job, now)
         else:
-            again = attempt > old.attempt
+            again = attempt > old.attempt or over
             same = old.slots == job.slots
             if again or not same:
                 old.shape(job)

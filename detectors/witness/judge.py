@@ -98,6 +98,13 @@ class Judge:
         self.observe(msgspec.structs.replace(job, t=self._clock.monotonic()))
         self._new_jobs.pop(job.job or "", None)
 
+    def forget(self, job: str) -> None:
+        """A job that has long ended: it is kept nowhere, and who starts one of that name may count its starts anew."""
+        for table in (self.jobs, self.job_signals, self._new_jobs):
+            table.pop(job, None)
+        self._roll.forget(job)
+        self._launched.forget(job)
+
     def advance(self) -> None:
         """Lets time do its work."""
         now = self._clock.monotonic()

@@ -104,6 +104,10 @@ class Roll:
         whole = {key: value for key, value in data.items() if key not in ("members", "world", "base")} | {"slots": slots}
         return msgspec.structs.replace(signal, value=called.attempt, data=whole | {"attempt": called.attempt})
 
+    def forget(self, job: str) -> None:
+        """The job has ended: who starts it next may count anew."""
+        self._jobs.pop(job, None)
+
 
 def _members(raw: Any) -> dict[int, int]:
     """rank -> gpu; empty if it makes no sense."""

@@ -179,7 +179,10 @@ class Witness:
                 log.warning("ledger_unreachable", error=str(error))
 
     async def _heed_controls(self) -> None:
-        """Maintenance that began or ended, and jobs that other witnesses knew before this one was there."""
+        """Maintenance that began or ended, jobs that other witnesses knew before this one was there, and jobs that are over."""
+        for job in self.sight.leave():
+            self.judge.forget(job)
+            await self.ledger.put_control(Control(kind="job", key=job, body={}, seconds_left=0))
         standing = {}
         for control in await self.ledger.controls(self._jobs_place):
             if control.kind == "maintenance":
@@ -261,7 +264,10 @@ class Witness:
         return said
 
     def _job_lines(self) -> dict[str, Any]:
-        return {job.job: {"attempt": job.attempt, "ranks": len(job.slots)} for job in self.judge.jobs.values()}
+        return {
+            course.job: {"attempt": course.attempt, "ranks": len(course.slots), "ended": course.ended}
+            for course in self.sight.listed()
+        }
 
     def _readings(self) -> Iterable[Reading]:
         """All numbers of the page, without I/O."""

@@ -16,6 +16,8 @@ from outrider.signals import Signal
 POINTS_MAX = 2_000
 #: Jobs whose course is kept; the one longest without news goes first.
 JOBS_MAX = 500
+#: A job whose ranks have all ended is shown so long, by how it ended: a failed one may be about to be started again.
+KEPT_SECONDS = {"ended": 600.0, "failed": 3600.0}
 #: Marks (starts, snapshots, exits) of one job.
 MARKS_MAX = 200
 #: Events of all nodes together, about 1 kB each.
@@ -52,6 +54,18 @@ class Course:
     points: list[Point] = field(default_factory=list)
     shed: int = 0
     marks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MARKS_MAX))
+    #: rank -> exit code in this attempt; when the last of them ended (the witness's clock), None: some live.
+    exits: dict[int, Any] = field(default_factory=dict)
+    over: float | None = None
+    #: Everybody has been told to forget it; it is only shown.
+    forgotten: bool = False
+
+    @property
+    def ended(self) -> str | None:
+        """How the job ended: `ended` well, or `failed`; None while ranks live."""
+        if self.over is None:
+            return None
+        return "ended" if all(code == 0 for code in self.exits.values()) else "failed"
 
 
 class Sight:
@@ -72,6 +86,25 @@ class Sight:
     def now(self) -> float:
         """The clock of `heard`."""
         return self._clock.monotonic()
+
+    def listed(self) -> list[Course]:
+        """Jobs whose members are known, the one heard last first: what every list of jobs shows."""
+        return [course for course in reversed(self.jobs.values()) if course.slots]
+
+    def leave(self) -> list[str]:
+        """Names the jobs that may be forgotten: at once where all ranks ended well, later where a recovery may still come. They are
+        listed a while longer."""
+        now, names = self._clock.monotonic(), []
+        for name, course in list(self.jobs.items()):
+            if course.over is None:
+                continue
+            late = now - course.over >= KEPT_SECONDS[course.ended or "ended"]
+            if not course.forgotten and (late or course.ended == "ended"):
+                course.forgotten = True
+                names.append(name)
+            if late:
+                del self.jobs[name]
+        return names
 
     def beat(self, signal: Signal) -> None:
         """A heartbeat; those of strangers are not kept."""
@@ -128,11 +161,20 @@ class Sight:
         self.jobs.move_to_end(name)
         attempt = signal.value if signal.kind == "job" else signal.data.get("attempt")
         if isinstance(attempt, int):
-            if attempt < course.attempt:
+            again = course.over is not None and signal.kind == "job"  # whoever starts an ended job again may count its starts anew
+            if attempt < course.attempt and not again:
                 return
-            if attempt > course.attempt:
+            if attempt > course.attempt or again:
                 course.attempt, course.step, course.phase = attempt, -1, None
+                course.exits, course.over, course.forgotten = {}, None, False
                 course.marks.append(self._mark("attempt", None, str(attempt)))
+        if signal.kind == "step" or (signal.kind == "phase" and signal.value != "end"):
+            course.exits.pop(-1 if signal.rank is None else signal.rank, None)
+            course.over = None
+        elif signal.kind == "process_exit" and signal.rank is not None and 0 <= signal.rank < len(course.slots):
+            course.exits[signal.rank] = signal.value
+            if len(course.exits) == len(course.slots) and course.over is None:
+                course.over = self._clock.monotonic()
         match signal.kind:
             case "job":
                 self._members(course, signal.data.get("slots"))

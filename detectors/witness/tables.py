@@ -29,7 +29,8 @@ def print_status(told: dict[str, Any]) -> None:
     deliverer = "there" if told["deliverer"] else "not there"
     console.print(Text(f"{told['nodes']} nodes, spares {', '.join(told['spares']) or 'none'}, deliverer {deliverer}"))
     for job, line in told["jobs"].items():
-        console.print(Text(f"job {job}: attempt {line['attempt']}, {line['ranks']} ranks"))
+        ended = f", {line['ended']}" if line.get("ended") else ""
+        console.print(Text(f"job {job}: attempt {line['attempt']}, {line['ranks']} ranks{ended}"))
     if told["maintenance"]:
         console.print(Text(f"maintenance: {', '.join(told['maintenance'])}"))
     if told["open"]:
@@ -120,6 +121,7 @@ def print_audit(told: list[dict[str, Any]]) -> None:
         column.no_wrap = True
     for entry in told:
         about = entry.get("action") or entry.get("type") or entry.get("target") or ""
+        about = "" if about == entry.get("incident") else about
         table.add_row(
             _moment(entry.get("wall", "")), str(entry.get("who", "")), str(entry.get("what", "")),
             str(entry.get("incident") or "")[:8], Text(str(about)), Text(str(entry.get("why", ""))),
