@@ -13,7 +13,7 @@ import click
 
 from detectors.inspect.context import load_context
 from detectors.inspect.findings import Finding, strongest_first
-from detectors.inspect.kinds import KINDS, check_readable, guess_kind, judge_of
+from detectors.inspect.kinds import KINDS, check_readable, doubt, guess_kind, judge_of
 from detectors.inspect.sources import Progress, Source
 from outrider.catalogue import RESPONSES
 from outrider.cli.options import config_option
@@ -21,6 +21,8 @@ from outrider.errors import InputError
 
 #: Below this size an answer comes before a progress bar would be read.
 PROGRESS_BYTES_MIN: Final = 32 << 20
+#: Files of which a doubt is told each.
+DOUBTS_MAX: Final = 5
 #: A folder with more files than this is not a folder of logs of one incident.
 FILES_MAX: Final = 20_000
 
@@ -69,7 +71,23 @@ def inspect(
         from detectors.inspect.answer import print_answer
 
         print_answer(shown, sources=sum(map(len, groups.values())), kinds=list(groups))
+        _tell_doubts(groups, by_kind, guessed=kind is None)
     return status
+
+
+def _tell_doubts(groups: dict[str, list[Source]], by_kind: dict[str, list[Finding]], *, guessed: bool) -> None:
+    """Says why an answer may be wrong: nothing found in what may be no such log, or found in what anybody may have written."""
+    said = 0
+    for name, sources in groups.items():
+        if (name == "kmsg") is not bool(by_kind[name]):
+            continue
+        for source in sources:
+            why = doubt(source, name, guessed=guessed)
+            said += why is not None
+            if why is not None and said <= DOUBTS_MAX:
+                click.echo(f"outrider: note: {why}", err=True)
+    if said > DOUBTS_MAX:
+        click.echo(f"outrider: note: the same holds for {said - DOUBTS_MAX} more files", err=True)
 
 
 def _joined(by_kind: dict[str, list[Finding]]) -> list[Finding]:

@@ -13,6 +13,7 @@ from detectors.inspect.context import Context
 from detectors.inspect.findings import Finding
 from detectors.inspect.sources import Source
 from outrider.errors import InputError
+from outrider.parsers.kernel_log_prefix import hides_its_writer, is_kernel_log
 
 Judge = Callable[[Sequence[Source], Context], list[Finding]]
 
@@ -33,15 +34,8 @@ def judge_of(kind: str) -> Judge:
     return judge
 
 
-_KERNEL: Final = re.compile(
-    r"^(?:<\d+>)?(?:\w+ *: *\w+ *: )?\[ *\d+\.\d+\](?:\[ *[TC]\d+\])? "  # dmesg
-    r"|^\[\w{3} \w{3} [ \d]\d [\d:]{8} \d{4}\] "  # dmesg -T
-    r"|^\d+,\d+,\d+,[^;\s]+;"  # /dev/kmsg
-    r"|^(?:\w{3} [ \d]\d [\d:.]+|\d{4}-\d\d-\d\d[T ]\S+) \S+ kernel: "  # journal and syslog
-    r'|"_TRANSPORT" ?: ?"kernel"'
-    r"|^NVRM: |nvidia-nvswitch\d+: SXid",
-    re.MULTILINE,
-)
+#: Lines of the kernel's drivers without any prefix (dmesg --notime), or within another's line.
+_DRIVERS: Final = re.compile(r"^NVRM: |nvidia-nvswitch\d+: SXid")
 #: Journal or syslog text of any program: read as a kernel log, in which only the kernel's own lines are believed.
 _JOURNAL: Final = re.compile(r"^(?:\w{3} [ \d]\d [\d:.]+|\d{4}-\d\d-\d\d[T ]\S+) \S+ [\w./@-]{1,64}(?:\[\d+\])?: ", re.MULTILINE)
 _METRICS: Final = re.compile(
@@ -56,6 +50,10 @@ _DUMP: Final = re.compile(
     re.MULTILINE,
 )
 _TRACE: Final = re.compile(r'^\s*\{"kind": ?"fleet"|"t": ?[\d.]+.{0,40}"kind": ?"\w+"')
+#: What only a training job's log has; without it the guess is a weak one.
+_SURELY_TRAIN: Final = re.compile(
+    r"\[rank ?\d+\]|NCCL (?:WARN|INFO)|ProcessGroupNCCL|torch|iteration +\d+|Traceback|srun:|slurmstepd"
+)
 _TRAIN: Final = re.compile(
     r"\[rank ?\d+\]|\brank[ =:]?\d+\b|NCCL (?:WARN|INFO)|ProcessGroupNCCL|torch|iteration +\d+|\bloss\b|slurm|srun:"
     r"|Traceback|\bepoch\b|\bstep\b|RuntimeError|CUDA|gloo|kubelet|Error|WARN|INFO",
@@ -74,7 +72,7 @@ def guess_kind(source: Source) -> str | None:
     if _DUMP.search(text):
         return "dump"
     lines = text.count("\n") + 1
-    metrics, kernel = len(_METRICS.findall(text)), len(_KERNEL.findall(text))
+    metrics, kernel = len(_METRICS.findall(text)), sum(map(_is_kernels, text.split("\n")))
     if metrics * 2 > lines:
         return "metrics"
     if kernel * 2 > lines:
@@ -84,6 +82,23 @@ def guess_kind(source: Source) -> str | None:
     if kernel or len(_JOURNAL.findall(text)) * 2 >= lines:
         return "kmsg"
     return "metrics" if metrics else None
+
+
+def _is_kernels(line: str) -> bool:
+    return is_kernel_log(line) or _DRIVERS.search(line) is not None
+
+
+def doubt(source: Source, kind: str, *, guessed: bool) -> str | None:
+    """What a person should know before believing the answer about a source; None: nothing."""
+    text = source.head.decode("utf-8", "replace")
+    if guessed and kind == "train_log" and not _SURELY_TRAIN.search(text):
+        return f"{source.name}: taken for a training log, by few signs; if it is not, say --kind ({', '.join(KINDS)})"
+    if kind == "kmsg" and any(map(hides_its_writer, text.split("\n"))):
+        return (
+            f"{source.name}: its lines do not say who wrote them, and a program can write such lines by /dev/kmsg;"
+            " `dmesg -x` and `journalctl -k -o json` do say"
+        )
+    return None
 
 
 #: Control characters that no text has; a log that a crash cut short may hold a run of NUL, so a share decides.

@@ -15,20 +15,37 @@ _MONTHS: Final = {
     for number, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)
 }
 _TAG: Final = r"(?: ?\[ *[TC]\d+\])?"
+#: What may stand in front of the time: `<6>`, or `kern  :err   : ` of dmesg --decode.
+_WHO: Final = r"(?:<(?P<priority>\d+)>)?(?:(?P<facility>\w+) *:\w+ *: ?)?"
+#: Seconds since the line before, of dmesg --show-delta and journalctl -o short-delta.
+_DELTA: Final = r"(?: <[ \d.]+>)?"
 
-#: `<6>`, or `kern  :err   : ` of dmesg --decode, in front of `[seconds]`; then perhaps the thread's tag, then `host kernel: `.
+#: `[seconds]`; then perhaps the thread's tag, then `host kernel: `.
 _DMESG: Final = re.compile(
-    rf"(?:<(?P<priority>\d+)>)?(?:(?P<facility>\w+) *:\w+ *: ?)?\[ *(?P<seconds>\d+\.\d+)\]{_TAG} ?"
+    rf"{_WHO}\[ *(?P<seconds>\d+\.\d+){_DELTA}\]{_TAG} ?"
     r"(?:(?P<host>[\w.-]+) kernel: )?(?P<message>.*)",
     re.DOTALL,
 )
 _DMESG_T: Final = re.compile(
-    rf"(?:<(?P<priority>\d+)>)?(?:(?P<facility>\w+) *:\w+ *: ?)?\[\w{{3}} (?P<month>\w{{3}}) +(?P<day>\d+) (?P<clock>[\d:]{{8}})"
-    rf" (?P<year>\d{{4}})\]{_TAG} ?(?P<message>.*)",
+    rf"{_WHO}\[\w{{3}} (?P<month>\w{{3}}) +(?P<day>\d+) (?P<clock>[\d:]{{8}})"
+    rf" (?P<year>\d{{4}}){_DELTA}\]{_TAG} ?(?P<message>.*)",
     re.DOTALL,
 )
 _DMESG_H: Final = re.compile(
-    rf"\[(?:(?P<month>\w{{3}}) ?(?P<day>\d+) (?P<clock>\d\d:\d\d)|\s*\+(?P<delta>\d+\.\d+))\]{_TAG} ?(?P<message>.*)", re.DOTALL
+    rf"{_WHO}\[(?:(?P<month>\w{{3}}) ?(?P<day>\d+) (?P<clock>\d\d:\d\d)|\s*[+<]\s*(?P<delta>\d+\.\d+)>?)\]{_TAG} ?(?P<message>.*)",
+    re.DOTALL,
+)
+#: dmesg --time-format iso: no machine, six digits after a comma, and the zone.
+_DMESG_ISO: Final = re.compile(
+    rf"{_WHO}(?P<date>\d{{4}}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d),(?P<fraction>\d{{6}})(?P<zone>[+-]\d\d:\d\d){_TAG}"
+    r" (?P<message>.*)",
+    re.DOTALL,
+)
+#: dmesg --decode --notime.
+_DMESG_X: Final = re.compile(
+    r"(?P<facility>kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local\d) *:(?:emerg|alert|crit|err|warn|notice"
+    r"|info|debug) *: ?(?P<message>.*)",
+    re.DOTALL,
 )
 _KMSG: Final = re.compile(r"(?P<priority>\d{1,3}),(?P<sequence>\d+),(?P<micros>\d+),[^;]*;(?P<message>.*)", re.DOTALL)
 _SYSLOG: Final = re.compile(
@@ -102,9 +119,22 @@ def _read_dmesg_t(match: re.Match[str], user_records: bool) -> Record | None:
 
 
 def _read_dmesg_h(match: re.Match[str], user_records: bool) -> Record | None:
+    if not _is_kernel(match["priority"], match["facility"], user_records):
+        return None
     if match["delta"]:
         return Record(None, None, match["message"], float(match["delta"]))
     return Record(_epoch(_YEAR, match["month"], match["day"], f"{match['clock']}:00"), None, match["message"])
+
+
+def _read_dmesg_iso(match: re.Match[str], user_records: bool) -> Record | None:
+    if not _is_kernel(match["priority"], match["facility"], user_records):
+        return None
+    year, month, day = match["date"].split("-")
+    return Record(_epoch(int(year), int(month), day, match["time"], match["fraction"], match["zone"]), None, match["message"])
+
+
+def _read_dmesg_x(match: re.Match[str], user_records: bool) -> Record | None:
+    return Record(None, None, match["message"]) if _is_kernel(None, match["facility"], user_records) else None
 
 
 def _read_kmsg(match: re.Match[str], user_records: bool) -> Record | None:
@@ -134,7 +164,28 @@ _FORMS: Final = (
     (_KMSG, _read_kmsg),
     (_SYSLOG, _read_syslog),
     (_DMESG_H, _read_dmesg_h),
+    (_DMESG_ISO, _read_dmesg_iso),
+    (_DMESG_X, _read_dmesg_x),
 )
+#: Forms that may be without any word on who wrote the line.
+_UNTOLD: Final = (_DMESG, _DMESG_T, _DMESG_H, _DMESG_ISO)
+
+
+def is_kernel_log(line: str) -> bool:
+    """Whether a line has a form in which the kernel's log is shown, whoever wrote it."""
+    if line[:1] == "{":
+        return '"_TRANSPORT"' in line and _journal_json(line, user_records=True) is not None
+    if outer := _OUTER.match(line):
+        line = line[outer.end() :]
+    return any(pattern.match(line) for pattern, _ in _FORMS)
+
+
+def hides_its_writer(line: str) -> bool:
+    """Whether a line of dmesg's own forms does not say who wrote it: a program may have, by /dev/kmsg."""
+    match = next((match for pattern in _UNTOLD if (match := pattern.match(line))), None)
+    if match is None or match.groupdict().get("host"):
+        return False
+    return match["priority"] is None and match["facility"] is None
 
 
 def _epoch(year: int, month: str | int, day: str, clock: str, part: str | None = None, zone: str | None = None) -> float | None:
