@@ -78,3 +78,5 @@ def journal(config: Path | None, out: str | None) -> None:
             stream.writelines(lines)
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=out) from None
+    if out:
+        click.echo(f"outrider: wrote {out}", err=True)

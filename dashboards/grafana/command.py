@@ -35,6 +35,11 @@ def dashboards(
 
     if directory is None and url is None:
         raise InputError("say where to write (DIRECTORY) or where to send (--push URL)")
+    if url is not None:  # what cannot be sent is told before anything is written
+        from dashboards.grafana.push import check
+
+        token = _token(token_file)
+        check(url)
     read = read_config(config)
     settings, told = read.get(AlertsConfig), read.get(SiteSection)
     if directory is not None:
@@ -51,7 +56,7 @@ def dashboards(
 
     rules = groups(told.name, settings, store, FOLDER_UID) if alert_rules else []
     boards = site.own_dashboards(settings).values()
-    results = push(url, _token(token_file), boards, rules, overwrite=overwrite, dry_run=dry_run)
+    results = push(url, token, boards, rules, overwrite=overwrite, dry_run=dry_run)
     for result in results:
         if as_json:
             click.echo(json.dumps({"uid": result.uid, "outcome": result.outcome, "detail": result.detail}))

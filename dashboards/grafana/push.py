@@ -111,11 +111,16 @@ def _folder(sender: Sender) -> None:
             raise
 
 
-def _client(url: str, token: str) -> Any:
+def check(url: str) -> None:
+    """Raises InputError where nothing could be sent: the address is none, or the client is not installed."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{url!r} is no address such as https://grafana.example", key="--push")
     error_type()
+
+
+def _client(url: str, token: str) -> Any:
+    check(url)
     from grafana_client import GrafanaApi, TokenAuth
 
     return GrafanaApi.from_url(url=url, credential=TokenAuth(token), timeout=TIMEOUT_SECONDS)

@@ -35,7 +35,8 @@ class People:
             case "false_alarm" if incident is not None and incident.state in OPEN:
                 incident.extra["false_alarm"] = event.who
                 state = State.REFUTED if incident.state is State.SUSPECTED else State.RESOLVED
-                return self.register.close(incident, state, f"a false alarm, says {event.who}: {event.reason}", now)
+                why = f": {event.reason}" if event.reason else ""
+                return self.register.close(incident, state, f"a false alarm, says {event.who}{why}", now)
             case _:
                 pass
         return []

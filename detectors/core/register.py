@@ -143,7 +143,9 @@ class Register:
         self.open.pop(incident.id, None)
         if _blinds(incident):
             self.recovery.guard.blind = any(_blinds(one) for one in self.open.values())
-        incident.explanation = f"{incident.explanation}; {state.value}: {reason}" if reason else incident.explanation
+        if reason:
+            said = f": {reason}" if reason not in incident.explanation else ""  # nothing is said twice
+            incident.explanation = f"{incident.explanation}; {state.value}{said}"
         return [incident.change(now, state.value)]
 
     def under_way(self, incident: Incident) -> bool:

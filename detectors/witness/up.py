@@ -2,22 +2,27 @@
 
 import asyncio
 import contextlib
+import http.client
 import signal
 import sys
+import urllib.request
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
 
+from detectors.witness.client import open_straight
 from outrider.config.security import SecuritySection, write_secret
 from outrider.config.site import Config
-from outrider.config.witness import WitnessSection
+from outrider.config.witness import Member, WitnessSection
 from outrider.errors import InputError
 
 #: How long a child may take to end after SIGTERM before it is killed, seconds.
 END_SECONDS = 5.0
 #: A child that ends is started again after this, seconds.
 AGAIN_SECONDS = 1.0
+#: Between two looks whether a witness answers, and how long one may take, seconds.
+LOOK_SECONDS, ANSWER_SECONDS = 0.1, 1.0
 #: Exit status of bad input: another try would fail as well.
 BAD_INPUT = 2
 
@@ -59,7 +64,7 @@ class Up:
 
     def __init__(self, config: Config, names: list[str]) -> None:
         self._path = str(config.path) if config.path else None
-        self._names = names
+        self._names, self._members = names, config.get(WitnessSection).members
         self._children: dict[str, asyncio.subprocess.Process] = {}
 
     async def run(self) -> int:
@@ -67,6 +72,7 @@ class Up:
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        telling = asyncio.create_task(self._tell())
         watchers = [asyncio.create_task(self._keep(name)) for name in self._names]
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -74,9 +80,22 @@ class Up:
             failed = [task.result() for task in watchers if task in done]
             return failed[0] if failed else 0
         finally:
-            for task in (stopped, *watchers):
+            for task in (stopped, telling, *watchers):
                 task.cancel()
             await self._end()
+
+    async def _tell(self) -> None:
+        """Says of each witness that it is there, once it answers."""
+        await asyncio.gather(*(self._tell_one(member) for member in self._members))
+
+    async def _tell_one(self, member: Member) -> None:
+        request = urllib.request.Request(f"{member.url}/healthz")  # noqa: S310 - the scheme is ours
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):  # not yet
+                await asyncio.to_thread(lambda: open_straight(request, ANSWER_SECONDS, member.trust()).close())
+                click.echo(f"witness {member.name} at {member.url}, heartbeats at {member.address}:{member.heartbeat_port}/udp")
+                return
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _keep(self, name: str) -> int:
         """Starts one child and starts it again when it ends; returns when it says that its input is bad."""
@@ -111,11 +130,5 @@ def up(config: Config) -> int:
     for warning in check(config):
         click.echo(f"outrider: {warning}", err=True)
     names = services(config)
-    section = config.get(WitnessSection)
-    for member in section.members:
-        click.echo(f"witness {member.name} at {member.url}, heartbeats at {member.address}:{member.heartbeat_port}/udp")
-    others = [name for name in names if not name.startswith("witness:")]
-    if others:
-        click.echo(f"services: {', '.join(others)}")
-    click.echo("Ctrl-C ends all of them.")
+    click.echo(f"starting {', '.join(names)}; Ctrl-C ends all of them")
     return asyncio.run(Up(config, names).run())

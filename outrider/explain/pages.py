@@ -116,7 +116,8 @@ def explain_library(entry: LibraryError) -> Explanation:
 
 def as_text(one: Explanation) -> list[str]:
     """An explanation as lines for a terminal."""
-    lines = [f"{one['what']}  {one['name']}", f"  means      {one['meaning']}"]
+    title = one["what"] if one["what"].endswith(one["name"]) else f"{one['what']}  {one['name']}"
+    lines = [title, f"  means      {one['meaning']}"]
     for key, label in (("role", "is"), ("scope", "about"), ("look_at", "look at"), ("overridden", "site says")):
         if one.get(key):
             lines.append(f"  {label:10} {one[key]}")

@@ -48,6 +48,7 @@ def topology(
         click.echo(f"outrider: note: {note}", err=True)
     if picture is not None:
         show.draw(fleet, picture)
+        click.echo(f"outrider: wrote {picture}", err=True)
     if out is not None:
         _write(out, to_toml(fleet))
     if node is not None:
@@ -103,3 +104,4 @@ def _write(out: Path, text: str) -> None:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=str(out)) from None
+    click.echo(f"outrider: wrote {out}", err=True)

@@ -72,3 +72,32 @@ def test_targets_may_be_tried_before_there_is_a_ledger_and_make_none(
         main(["test"])
     assert ended.value.code == 1 and "t1" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == [DEFAULT_CONFIG]
+
+
+@pytest.mark.parametrize("words", ["--out fleet.toml", "--picture site.dot"])
+def test_what_writes_a_file_says_so(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_starter(tmp_path / DEFAULT_CONFIG)
+    with pytest.raises(SystemExit) as ended:
+        main(["topology", *words.split()])
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err) == (0, "", f"outrider: wrote {words.split()[1]}\n")
+
+
+@pytest.mark.parametrize("wrong", ["--push nowhere --token-file token", "--push http://127.0.0.1:9 --token-file none"])
+def test_dashboards_that_cannot_be_sent_are_not_written(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("secret")
+    with pytest.raises(SystemExit) as ended:
+        main(["dashboards", "boards", *wrong.split(), "--dry-run"])
+    assert ended.value.code == 2 and not (tmp_path / "boards").exists()
+
+
+@pytest.mark.parametrize("words", [["nccl", "status=12"], ["xid", "79"], ["gpu.nvlink"]])
+def test_an_explanation_says_its_title_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", *words])
+    title = capsys.readouterr().out.splitlines()[0].split("  ")
+    assert len(title) == len(set(title)) and not (len(title) == 2 and title[0].endswith(title[1]))

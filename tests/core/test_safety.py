@@ -6,6 +6,7 @@ import pytest
 from core_cluster import WITNESSES, Cluster, small_fleet
 
 from detectors.core.council import Council
+from detectors.core.incident import State
 from detectors.core.types import Action, ActionResult, Decision, Evidence, IncidentChange, OperatorEvent, Verdict, Vote
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet, Job, Node
@@ -50,8 +51,8 @@ class Room:
             self.out += self.council.advance(self.now)
         self.now = end
 
-    def say(self, kind: Any, target: str = "*") -> None:
-        self.out += self.council.observe(OperatorEvent(kind=kind, target=target, who="ann", reason="because"), self.now)
+    def say(self, kind: Any, target: str = "*", reason: str = "because") -> None:
+        self.out += self.council.observe(OperatorEvent(kind=kind, target=target, who="ann", reason=reason), self.now)
 
     def actions(self, *names: str) -> list[Action]:
         return [one for one in self.out if isinstance(one, Action) and one.action in (names or DRASTIC)]
@@ -175,6 +176,24 @@ def test_a_yes_in_mode_observe_does_and_records_nothing_a_second_time() -> None:
     assert before and room.done() == []
     room.say("approve", room.incident("n0"))
     assert (len(room.refused()), room.done()) == (before, [])
+
+
+@pytest.mark.parametrize(("reason", "said"), [("", "a false alarm, says ann"), ("a drill", "a false alarm, says ann: a drill")])
+def test_a_false_alarm_says_who_and_why_and_nothing_twice(reason: str, said: str) -> None:
+    room = Room(mode="observe")
+    room.accuse("n0")
+    room.say("false_alarm", room.incident("n0"), reason)
+    closed = [one for one in room.out if isinstance(one, IncidentChange)][-1]
+    assert closed.explanation.endswith(f"resolved: {said}")
+
+
+def test_an_end_whose_reason_stands_already_is_not_told_twice() -> None:
+    room = Room(mode="observe")
+    room.accuse("n0")
+    incident = room.council.register.incidents[room.incident("n0")]
+    before = incident.explanation
+    (change,) = room.council.register.close(incident, State.RESOLVED, before, room.now)
+    assert isinstance(change, IncidentChange) and change.explanation == f"{before}; resolved"
 
 
 def test_a_pause_stops_everything_and_a_resume_lets_new_incidents_act() -> None:

@@ -1,4 +1,4 @@
-"""A person's order is checked before it is written down: its target is known, a yes can do something; what waits for one is told."""
+"""A person's order is checked before it is written down: its target is known, a yes does something; what waits for one is told."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -191,3 +191,11 @@ async def test_lists_and_single_incidents_tell_what_waits(ledger: SqliteLedger) 
         async with client.get("/v1/incidents/i1", headers=OPERATOR) as answer:
             whole = await answer.json()
     assert listed["approval"]["for"] == whole["approval"]["for"] == ["restart of job j1"]
+
+
+def test_the_audit_names_an_incident_once_and_times_say_their_zone(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "0123abcd4567"
+    wall = "2026-05-17T09:08:07Z"
+    tables.print_audit([{"wall": wall, "who": "ann", "what": "ack", "incident": name, "target": name, "why": "mine"}])
+    assert capsys.readouterr().out.count("0123abcd") == 1
+    assert "05-17 09:08:07 UTC" in tables.incident_text({"incident": name, "opened": "2026-05-17T09:08:07Z"}).plain

@@ -254,3 +254,23 @@ async def test_without_settings_it_writes_some_and_runs(tmp_path: Path, monkeypa
         up.send_signal(signal.SIGTERM)
         output, _ = await up.communicate()
     assert up.returncode == 0, output.decode()
+
+
+async def test_up_says_that_a_witness_is_there_when_it_answers(tmp_path: Path) -> None:
+    path = write_site(tmp_path, free_ports(6))
+    up = await start_up(path)
+    try:
+        assert up.stdout is not None
+        client, told = Client(read_config(path)), 0
+        async with asyncio.timeout(60):
+            while told < 3:
+                line = (await up.stdout.readline()).decode()
+                assert line, "it ended"
+                if line.startswith("witness w") and " at http" in line:
+                    told += 1
+                    members = read_config(path).get(WitnessSection).members
+                    client._members = tuple(member for member in members if member.url in line)
+                    assert await asyncio.to_thread(client.get, "/v1/status"), "it answers"
+    finally:
+        up.terminate()
+        await up.wait()
