@@ -45,8 +45,13 @@ class Loop:
         self.call_at(self.clock.monotonic() + seconds, callback)
 
     def every(self, seconds: float, callback: Callback) -> None:
-        """Runs `callback` now and then every `seconds`, on a fixed schedule; beats missed in a stall are not made up."""
-        due = self.clock.monotonic()
+        """Runs `callback` now and then every `seconds`, on a fixed schedule; beats missed in a stall are not made up.
+
+        The schedule is the clock's multiples of `seconds`: timers whose paces fit together wake the loop together, for a wake costs
+        more than what is done in it.
+        """
+        now = self.clock.monotonic()
+        due = now - now % seconds
 
         def turn() -> None:
             nonlocal due
@@ -56,7 +61,7 @@ class Loop:
                 due = max(due + seconds, self.clock.monotonic() - seconds)
                 self.call_at(due, turn)
 
-        self.call_at(due, turn)
+        self.call_at(now, turn)
 
     def post(self, callback: Callback) -> None:
         """Runs `callback` in the loop's thread; may be called from any thread."""

@@ -33,7 +33,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 9470
     heartbeat_seconds: float = 1.0
-    page_seconds: float = 0.2
+    page_seconds: float = 0.25
     step_signal_seconds: float = 0.5
     metrics_seconds: float = 5.0
     order_wait_seconds: float = 20.0
