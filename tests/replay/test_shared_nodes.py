@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from traces import run
 
+from outrider.config.policy import Policy, ScopeRule
+
 FLEET = {
     "kind": "fleet", "nodes": [{"node": f"n{number}", "gpus": 2} for number in range(1, 7)], "witnesses": ["w1", "w2", "w3"],
     "spares": ["n5", "n6"], "auto": {"heartbeat_s": 1, "step_s": {"A": 2, "B": 2}}, "until": 400,
@@ -47,3 +49,14 @@ def test_a_machine_that_dies_moves_both_jobs_once() -> None:
     lines = run(FLEET, {"t": 50, "kind": "kernel", "node": "n1", "source": "netconsole", "data": {"event": "panic"}})
     restarts = [line["target"]["job"] for line in lines if line["event"] == "action" and line["action"] == "restart"]
     assert sorted(restarts) == ["A", "B"]
+
+
+@pytest.mark.parametrize("kept", ["A", "B"])
+def test_a_job_that_opted_out_is_not_touched_and_its_neighbour_is_served(kept: str) -> None:
+    policy = Policy(mode="act", jobs={kept: ScopeRule(mode="observe")})
+    lines = run(FLEET, ends(50, "A"), ends(150, "B"), policy=policy)
+    [served] = {"A", "B"} - {kept}
+    assert touched(lines) == {("snapshot", served), ("restart", served)}
+    refused = [line for line in lines if line["event"] == "refused"]
+    assert {line["target"]["job"] for line in refused} == {kept}
+    assert all("observe" in line["refused"] for line in refused)
