@@ -109,19 +109,26 @@ class Ports(Collector):
 
     def read(self, now: float) -> Outcome:
         signals = self._hear(now)
-        if now - self._found_at >= FIND_SECONDS or any(self._state(port) is None for port in self._ports.values()):
+        states = self._read_states()
+        if now - self._found_at >= FIND_SECONDS or None in states.values():
             self._found_at = now
             signals += self._look_around(now)
-        for key, port in self._ports.items():
-            self.note("port state", nic=port.nic, port=port.port)
-            state = self._state(port)
+            states = {key: states.get(key) or self._state(port) for key, port in self._ports.items()}
+        for key, state in states.items():
             if state is not None:
-                signals += self._tell_state(key, port, state, now)
+                signals += self._tell_state(key, self._ports[key], state, now)
         if now - self._counted_at >= self.place.section.interval_seconds - STATE_SECONDS / 2:
             self._counted_at = now
             self._samples = self._read_counters(now, signals)
-        states = [self._state_sample(port) for port in self._ports.values() if port.state is not None]
-        return Readings(signals=signals, samples=[*states, *self._rates(), *self._samples])
+        ups = [self._state_sample(port) for port in self._ports.values() if port.state is not None]
+        return Readings(signals=signals, samples=[*ups, *self._rates(), *self._samples])
+
+    def _read_states(self) -> dict[tuple[str, str], PortState | None]:
+        states = {}
+        for key, port in self._ports.items():
+            self.note("port state", nic=port.nic, port=port.port)
+            states[key] = self._state(port)
+        return states
 
     def _look_around(self, now: float) -> list[Signal]:
         """Takes in new devices, and tells of those that are gone."""
@@ -141,14 +148,13 @@ class Ports(Collector):
 
     def _state(self, port: _Port) -> PortState | None:
         if port.folder is not None:
-            return parse_ib_state(
-                read_text(port.folder / "state"), read_text(port.folder / "phys_state"), read_text(port.folder / "rate")
-            )
-        folder = self._net / port.interface
-        word = read_text(folder / "operstate")
+            folder = str(port.folder)  # paths as text: joined hundreds of times each round, they would cost as much as the reading
+            return parse_ib_state(read_text(f"{folder}/state"), read_text(f"{folder}/phys_state"), read_text(f"{folder}/rate"))
+        folder = f"{self._net}/{port.interface}"
+        word = read_text(f"{folder}/operstate")
         if not word:
             return None
-        carrier, speed = read_int(folder / "carrier"), read_int(folder / "speed")
+        carrier, speed = read_int(f"{folder}/carrier"), read_int(f"{folder}/speed")
         up = word == "up" or (word == "unknown" and carrier != 0)
         return PortState(up, speed / 1000 if speed and speed > 0 else None, word)
 
@@ -210,12 +216,12 @@ class Ports(Collector):
         return samples
 
     def _values(self, port: _Port) -> dict[str, int]:
-        folders = [port.folder / "counters", port.folder / "hw_counters"] if port.folder is not None else []
+        folders = [f"{port.folder}/counters", f"{port.folder}/hw_counters"] if port.folder is not None else []
         values: dict[str, int] = {}
         if port.interface:
-            folder = self._net / port.interface
-            folders.append(folder / "statistics")
-            if (changes := read_int(folder / "carrier_changes")) is not None:
+            folder = f"{self._net}/{port.interface}"
+            folders.append(f"{folder}/statistics")
+            if (changes := read_int(f"{folder}/carrier_changes")) is not None:
                 values["carrier_changes"] = changes
             port.fec = None
             with contextlib.suppress(OSError):
@@ -226,7 +232,7 @@ class Ports(Collector):
                     values |= {name: value for name, value in read_statistics(port.interface).items() if _WIRE.search(name)}
         for folder in folders:
             for name in list_folder(folder):
-                if (value := read_int(folder / name)) is not None and name != "lifespan":
+                if (value := read_int(f"{folder}/{name}")) is not None and name != "lifespan":
                     values[name] = value
         return values
 

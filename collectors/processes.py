@@ -184,7 +184,7 @@ class Processes(Collector):
         for name in list_folder(self._proc):
             if not name.isdecimal():
                 continue
-            stat = parse_stat(read_text(self._proc / name / "stat") or "")
+            stat = parse_stat(read_text(f"{self._proc}/{name}/stat") or "")
             if stat is None:
                 continue
             command, state, parent, born = stat
@@ -199,7 +199,7 @@ class Processes(Collector):
                 known[before.pid] = before if before.parent == parent else replace(before, parent=parent)
                 continue
             self.note("environment of a process", process=int(name))
-            environment = parse_environment(read_text(self._proc / name / "environ") or "")
+            environment = parse_environment(read_text(f"{self._proc}/{name}/environ") or "")
             looks = before.looks + 1 if before is not None and same else 1
             known[int(name)] = Process(int(name), parent, born, command, environment, looks)
         self._known = known
@@ -292,7 +292,7 @@ class Processes(Collector):
         self._since = {pid: since for pid, since in self._since.items() if pid in subjects}
         self._told = {pid: state for pid, state in self._told.items() if pid in subjects}
         for pid, (job, rank) in subjects.items():
-            stat = parse_stat(read_text(self._proc / str(pid) / "stat") or "")
+            stat = parse_stat(read_text(f"{self._proc}/{pid}/stat") or "")
             if stat is None:
                 self._since.pop(pid, None)
                 continue
