@@ -161,7 +161,7 @@ async def test_a_killed_rank_is_confirmed_by_all_and_the_leader_may_die(
         os.kill(victims[0], signal.SIGKILL)
         await until(lambda: client.get("/v1/status")["leader"] not in (None, leader))
         told = client.get("/v1/status")
-        assert told["jobs"] == {"j1": {"attempt": 1, "ranks": 2}}
+        assert told["jobs"] == {"j1": {"attempt": 1, "ranks": 2, "ended": None}}
         assert found[0]["incident"] in [one["incident"] for one in told["open"]]
         # `up` starts it again.
         await until(lambda: all(seen["up"] for seen in client.get("/v1/status")["witnesses"].values()))
