@@ -204,6 +204,7 @@ def test_names_with_markup_are_text(operator: Person, stage: Stage) -> None:
     stage.put(
         picture(8, subject={"node": MARKUP, "job": MARKUP}, explanation=MARKUP, votes={MARKUP: "faulty"}, acknowledged=MARKUP)
     )
+    stage.tell(Signal(t=1.0, kind="job", job=MARKUP, data={"slots": [["n00001", 0]], "attempt": 1}))
     stage.tell(Signal(t=1.0, kind="phase", job=MARKUP, value="train"))
     for place in ("#/", "#/incidents", f"#/incident/{picture(8)['incident']}", "#/jobs", "#/node/n00001"):
         operator.go(place).sees(MARKUP)
