@@ -44,25 +44,31 @@ static void refresh(void) {
     fclose(file);
 }
 
-static long long look(const char *key) {
-    refresh();
+/* What the file held when it was last looked at: each call of the API looks once (`look`, `state`), not each value. */
+static long long held(const char *key) {
     for (int i = line_count - 1; i >= 0; i--)
         if (!strcmp(lines[i].name, key)) return lines[i].value;
     return ABSENT;
+}
+
+static long long look(const char *key) {
+    refresh();
+    return held(key);
 }
 
 static long long of(Gpu *gpu, const char *name) {
     char key[128];
     long long value;
     snprintf(key, sizeof key, "gpu%d.%s", gpu->index, name);
-    value = look(key);
+    value = held(key);
     if (value != ABSENT) return value;
     snprintf(key, sizeof key, "gpu.%s", name);
-    return look(key);
+    return held(key);
 }
 
 static int state(Gpu *gpu) {
-    while (of(gpu, "hang") == 1) usleep(20000);
+    refresh();
+    while (of(gpu, "hang") == 1) { usleep(20000); refresh(); }
     if (of(gpu, "lost") == 1) return LOST;
     return of(gpu, "broken") == ABSENT ? OK : (int)of(gpu, "broken");
 }
@@ -100,6 +106,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Gpu **out) {
     if (index >= GPUS) return INVALID;
     *out = &gpus[index];
+    refresh();
     return of(*out, "lost") == 1 ? LOST : OK;
 }
 int nvmlDeviceGetUUID(Gpu *gpu, char *out, unsigned size) {
@@ -163,8 +170,8 @@ int nvmlDeviceGetRetiredPages(Gpu *gpu, unsigned cause, unsigned *count, unsigne
 }
 int nvmlDeviceGetNvLinkState(Gpu *gpu, unsigned link, unsigned *out) {
     char name[64];
-    long long links = of(gpu, "nvlinks");
     int code = state(gpu);
+    long long links = of(gpu, "nvlinks");
     if (code) return code;
     if (links == ABSENT || link >= (unsigned)links) return NOT_SUPPORTED;
     snprintf(name, sizeof name, "nvlink%u.down", link);
@@ -234,6 +241,7 @@ typedef struct {
 int nvmlEventSetWait_v2(void *set, Event *out, unsigned timeout) {
     (void)set;
     (void)timeout;
+    refresh();
     for (int i = 0; i < GPUS; i++) {
         long long serial = of(&gpus[i], "xid_serial");
         if (serial != ABSENT && serial > told[i]) {

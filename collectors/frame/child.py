@@ -64,6 +64,9 @@ def run(pipe: Pipe, board: Board, spawn: Spawn) -> None:
                 if member.due <= now:
                     _turn(pipe, board, member)
                     _plan(selector, member)
+                    if time.monotonic() - now >= member.collector.deadline_seconds:
+                        for one in members:  # the agent has let go of all that this child said: it is said whole again
+                            one.sent = (None, None)
     except PipeError:
         return
 
@@ -105,8 +108,9 @@ def _turn(pipe: Pipe, board: Board, member: _Member) -> None:
     member.read_at = done = time.monotonic()
     member.healthy = error is None
     quiet = not (isinstance(outcome, Readings) and outcome.signals)
-    if not quiet or (outcome, error) != member.sent or done - member.sent_at >= SAME_SECONDS:
-        pipe.send(Read(collector=name, seconds=done - now, now=done, outcome=outcome, error=error))
+    same = quiet and (outcome, error) == member.sent and error is None
+    if not same or done - member.sent_at >= SAME_SECONDS:
+        pipe.send(Read(collector=name, seconds=done - now, now=done, outcome=None if same else outcome, error=error, same=same))
         member.sent, member.sent_at = (outcome, error), done
     member.collector.handed_over()
 

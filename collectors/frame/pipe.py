@@ -17,13 +17,17 @@ _LENGTH = struct.Struct("<I")
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True, tag="read"):
-    """A reading is over. `error`: what went wrong, then there is no outcome. `seconds`: how long it took."""
+    """A reading is over. `error`: what went wrong, then there is no outcome. `seconds`: how long it took.
+
+    `same`: it said what the last one said, which is not sent again: hundreds of samples cost the agent more than all that it does
+    meanwhile."""
 
     collector: str
     seconds: float
     now: float
     outcome: Outcome | None = None
     error: str | None = None
+    same: bool = False
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True, tag="spawn"):

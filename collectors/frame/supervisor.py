@@ -206,6 +206,10 @@ class Supervisor:
         if state is None:
             return
         state.seconds = read.seconds
+        if read.same:
+            state.good_at = read.now if state.success else state.good_at
+            self.on_read(read)
+            return
         match read.outcome:
             case Readings(signals=found, samples=samples):
                 state.supported, state.success, state.reason, state.good_at = True, True, "", read.now

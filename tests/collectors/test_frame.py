@@ -210,3 +210,14 @@ def test_a_child_that_crashes_is_replaced_after_a_pause(make_bench: Callable[...
     bench.set("")
     bench.wait(lambda: bench.supervisor.states["moody"].success)
     assert bench.supervisor.restarts == 1
+
+
+def test_what_a_child_said_before_it_hung_is_said_again_after_it(make_bench: Callable[..., Bench]) -> None:
+    """The same reading is not sent twice, but the agent has let go of it meanwhile."""
+    bench = make_bench(frame_samples.Moody)
+    state = bench.supervisor.states["moody"]
+    bench.wait(lambda: [sample.value for sample in state.samples] == [2.0])
+    bench.set("stuck")
+    bench.wait(lambda: state.samples == [] and state.success is False)
+    bench.set("")
+    bench.wait(lambda: [sample.value for sample in state.samples] == [2.0] and state.success is True)
