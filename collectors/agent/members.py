@@ -1,11 +1,15 @@
 """Which ranks of which jobs are on this node, as they said themselves: the parts of which witnesses make a whole job."""
 
 from collections.abc import Callable
+from operator import is_
 from typing import Any
 
 from collectors.agent.slots import Slot, SlotTable
 from collectors.frame.changes import Changes
 from outrider.signals import Signal
+
+#: Where no slot came or went, what was told is looked at again this often: it is told anew each five minutes (`Changes`).
+AGAIN_SECONDS = 10.0
 
 
 class Members:
@@ -23,13 +27,18 @@ class Members:
     def __init__(self, node: str, table: SlotTable, emit: Callable[[Signal], Any]) -> None:
         self._node, self._table, self._emit = node, table, emit
         self._changes = Changes()
+        self._living: list[Slot] = []
+        self._again = 0.0
 
     def tell(self, now: float) -> None:
-        """Args: now, monotonic seconds."""
+        """Args: now, monotonic seconds. Called four times a second, so it first sees whether the same slots live as before."""
+        living = [slot for slot in self._table if not slot.gone]
+        if now < self._again and len(living) == len(self._living) and all(map(is_, living, self._living)):
+            return
+        self._living, self._again = living, now + AGAIN_SECONDS
         jobs: dict[str, list[Slot]] = {}
-        for slot in self._table:
-            if not slot.gone:
-                jobs.setdefault(slot.rank.job, []).append(slot)
+        for slot in living:
+            jobs.setdefault(slot.rank.job, []).append(slot)
         self._changes.forget_others(set(jobs))
         for job, slots in sorted(jobs.items()):
             attempt = max(slot.rank.attempt for slot in slots)
