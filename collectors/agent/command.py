@@ -1,5 +1,6 @@
 """`outrider agent`: one node's agent, and a single look of its collectors."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -37,6 +38,7 @@ def agent(config: Path | None, node: str | None, once: bool, as_json: bool) -> i
     section = read.get(AgentSection)
     found = find_collectors(section.collectors, section.collect)
     preload(found, read.get(CollectorsSection))
+    _spare_memory()
     # Forked when all is loaded that most processes need, so that they share its memory, and before the first thread.
     nursery = fork_nursery()
     node = node or socket.gethostname()
@@ -44,6 +46,15 @@ def agent(config: Path | None, node: str | None, once: bool, as_json: bool) -> i
         return _look_once(read, node, found, nursery, as_json=as_json)
     Agent(read, node, found, nursery).run()
     return 0
+
+
+def _spare_memory() -> None:
+    """One heap for all threads: glibc gives each thread one of its own, which keeps what it once held (about 1 MiB here). Other
+    libraries of C may not know the word."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX of malloc.h
 
 
 def serve(config_path: str | None) -> int:

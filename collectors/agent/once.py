@@ -1,6 +1,7 @@
 """`outrider agent --once`: every collector reads once, and a person sees what it found, or why it found nothing."""
 
 import json
+import shutil
 import tempfile
 from collections import Counter
 from typing import Any
@@ -25,7 +26,8 @@ def look_once(found: Found, nursery: Any, place: Place) -> list[dict[str, Any]]:
     signals: list[Signal] = []
     failures: list[BaseException] = []
     loop = Loop(failures.append)
-    with tempfile.TemporaryDirectory(prefix="outrider-once-") as folder:
+    # A child that is just ending may still write there: what it leaves is swept once more, and is no error.
+    with tempfile.TemporaryDirectory(prefix="outrider-once-", ignore_cleanup_errors=True) as folder:
         # A cursor of its own: the agent that may run here is not disturbed.
         place = msgspec.structs.replace(place, state_dir=folder, boot=boot_id())
         supervisor = Supervisor(loop, nursery, found, place, signals.append)
@@ -42,6 +44,7 @@ def look_once(found: Found, nursery: Any, place: Place) -> list[dict[str, Any]]:
         loop.run()
         supervisor.close()
         loop.close()
+    shutil.rmtree(folder, ignore_errors=True)
     rows = [
         _row(name, state, name in waiting, [one for one in signals if one.source == name])
         for name, state in supervisor.states.items()

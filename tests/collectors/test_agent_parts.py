@@ -2,7 +2,9 @@
 
 import math
 import os
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from collectors.agent.exits import exit_code, open_process, process_born
 from collectors.agent.metrics import MetricsPage, family
+from collectors.agent.once import look_once
 from collectors.agent.orders import OrderGate
 from collectors.agent.pages import PageTeller
 from collectors.agent.probe import judge
@@ -18,7 +21,11 @@ from collectors.agent.slots import Rank, Slot, SlotTable
 from collectors.frame.board import Begun, Board, make_board
 from collectors.frame.changes import Changes, Counters
 from collectors.frame.flood import FloodGate
+from collectors.frame.found import Found
 from collectors.frame.identity import normal_pci
+from collectors.frame.nursery import fork_nursery
+from collectors.frame.types import Place
+from outrider.config.collectors import CollectorsSection
 from outrider.sdk.page import SideCell, TrainerCell
 from outrider.signals import Signal
 from outrider.wire import Order
@@ -327,3 +334,21 @@ def test_a_page_joins_families_and_loses_only_what_makes_no_sense() -> None:
     assert 'outrider_agent_commands_total{node="n1"} 2.0' in first and "outrider_host_load" not in first
     assert page_.failures == 2
     assert page_.render().decode() == first
+
+
+def test_a_look_once_is_not_spoilt_by_a_child_that_still_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the sweeping of a folder's files and of the folder itself a child that is ending may leave one more."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    real, left = os.rmdir, []
+
+    def rmdir(path: Any, **more: Any) -> None:
+        if "outrider-once" in str(path) and not left:
+            left.append(path)
+            raise OSError(39, "Directory not empty")
+        real(path, **more)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    nursery = fork_nursery()
+    place = Place(node="n1", boot="", state_dir="", section=CollectorsSection())
+    assert look_once(Found(off=["host"]), nursery, place)[0]["state"] == "off"
+    assert left and list(tmp_path.iterdir()) == []
