@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from detectors.inspect.context import Context
 from detectors.inspect.findings import EvidenceLine, Finding, State, XidMark, finding
+from detectors.inspect.part import soften
 from detectors.inspect.xid_events import XidEvent, XidEvents
 from detectors.inspect.xid_incidents import XidIncident, build_incidents
 from detectors.inspect.xid_programs import Repetition, find_repetitions
@@ -37,11 +38,6 @@ def judge_gpus(node: str | None, events: XidEvents, related: list[tuple[Signal, 
     found += _programs(node, [event for event in left if id(event) not in told], context)
     found += _quiet(node, events, context)
     return found
-
-
-def soften(response: Response, context: Context) -> Response:
-    """Where no job runs there is none to restart: the part is only kept from new work."""
-    return "drain" if response == "restart" and context.no_job else response
 
 
 def subject_of(node: str | None, event: XidEvent, context: Context, pci: str | None = None) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from collections import Counter
 from typing import Any, Final
 
 from detectors.inspect.context import Context
-from detectors.inspect.findings import EvidenceLine, Finding, finding
-from outrider.catalogue import FAULTS, Culprit, Repair, Response
+from detectors.inspect.findings import EvidenceLine, Finding
+from detectors.inspect.part import part_finding
+from outrider.catalogue import Culprit, Repair, Response
 from outrider.signals import Signal
 
 Told = list[tuple[Signal, EvidenceLine]]
@@ -60,14 +61,8 @@ def _make(
     subject: dict[str, Any] | None = None,
     **changed: Any,
 ) -> Finding:
-    response = response or FAULTS[fault].response
-    if response == "restart" and context.no_job:
-        response = "drain"
     where = {"node": node, "job": context.job_name} | (subject or {})
-    evidence = [line for _, line in told]
-    return finding(
-        fault, where, explanation, evidence=evidence, response=response, next_steps=FAULTS[fault].first_commands, **changed
-    )  # fmt: skip
+    return part_finding(fault, where, explanation, [line for _, line in told], context, response=response, **changed)
 
 
 def _panic(node: str | None, told: Told, context: Context) -> list[Finding]:

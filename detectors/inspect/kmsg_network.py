@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from detectors.inspect.context import Context, Part, normal_pci
-from detectors.inspect.findings import EvidenceLine, Finding, State, finding
-from outrider.catalogue import FAULTS, Culprit, Response
+from detectors.inspect.findings import EvidenceLine, Finding, State
+from detectors.inspect.part import part_finding
+from outrider.catalogue import Culprit, Response
 from outrider.signals import Signal
 
 Told = list[tuple[Signal, EvidenceLine]]
@@ -97,10 +98,7 @@ def _is_broken(device: _Device) -> bool:
 def _make(
     fault: str, subject: dict[str, Any], why: str, told: Told, response: Response, context: Context, **changed: Any
 ) -> Finding:
-    if response == "restart" and context.no_job:
-        response = "drain"
-    evidence = [line for _, line in told]
-    return finding(fault, subject, why, evidence=evidence, response=response, next_steps=FAULTS[fault].first_commands, **changed)
+    return part_finding(fault, subject, why, [line for _, line in told], context, response=response, **changed)
 
 
 def _broken(node: str | None, device: _Device, context: Context) -> Finding:

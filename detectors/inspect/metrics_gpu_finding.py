@@ -3,9 +3,9 @@
 from typing import Any
 
 from detectors.inspect.context import Context
-from detectors.inspect.findings import EvidenceLine, Finding, finding
+from detectors.inspect.findings import EvidenceLine, Finding
 from detectors.inspect.metrics_table import Device
-from outrider.catalogue import FAULTS, Response
+from detectors.inspect.part import part_finding
 
 
 def _subject(device: Device, context: Context) -> dict[str, Any]:
@@ -21,10 +21,4 @@ def _subject(device: Device, context: Context) -> dict[str, Any]:
 
 def make(fault: str, device: Device, context: Context, why: str, evidence: list[EvidenceLine], **changed: Any) -> Finding:
     """A finding of a class; `changed` is what differs from the catalogue. Where no job runs, a GPU is drained and not restarted."""
-    response: Response = changed.pop("response", FAULTS[fault].response)
-    if response == "restart" and context.no_job:
-        response = "drain"
-    return finding(
-        fault, _subject(device, context), why, evidence=evidence, response=response,
-        next_steps=FAULTS[fault].first_commands, **changed,
-    )  # fmt: skip
+    return part_finding(fault, _subject(device, context), why, evidence, context, **changed)

@@ -3,10 +3,11 @@
 from typing import Any, Final
 
 from detectors.inspect.context import Context
-from detectors.inspect.findings import EvidenceLine, Finding, finding
+from detectors.inspect.findings import EvidenceLine, Finding
 from detectors.inspect.kmsg_host import CORRECTED_MANY, CORRECTED_SOME
 from detectors.inspect.metrics_table import Device, Series, Table
-from outrider.catalogue import FAULTS, Response
+from detectors.inspect.part import part_finding
+from outrider.catalogue import Response
 
 #: Free share of a file system below which the next snapshot will not fit.
 FULL_SHARE: Final = 0.01
@@ -25,13 +26,8 @@ def judge_hosts(table: Table, context: Context) -> list[Finding]:
 
 
 def _make(fault: str, host: Device, context: Context, why: str, evidence: list[EvidenceLine], **changed: Any) -> Finding:
-    response: Response = changed.pop("response", FAULTS[fault].response)
-    if response == "restart" and context.no_job:
-        response = "drain"
     subject = {"node": host.node, "job": context.job_name} | changed.pop("subject", {})
-    return finding(
-        fault, subject, why, evidence=evidence, response=response, next_steps=FAULTS[fault].first_commands, **changed
-    )  # fmt: skip
+    return part_finding(fault, subject, why, evidence, context, **changed)
 
 
 def _memory(host: Device, context: Context) -> list[Finding]:

@@ -8,7 +8,8 @@ from typing import Any, Final
 from detectors.inspect.context import Context, normal_pci
 from detectors.inspect.findings import EvidenceLine, Finding, State, finding
 from detectors.inspect.metrics_table import Device, Table
-from outrider.catalogue import FAULTS, Response
+from detectors.inspect.part import part_finding
+from outrider.catalogue import Response
 
 #: Physical-layer errors of a port from which a person should look. Symbol errors: InfiniBand allows 120 an hour; a bad cable gives
 #: tens a second. A recovery retrains the link (milliseconds without traffic).
@@ -66,13 +67,7 @@ def _leaf(port: Device, context: Context) -> str | None:
 
 
 def _make(fault: str, port: Device, context: Context, why: str, evidence: list[EvidenceLine], **changed: Any) -> Finding:
-    response: Response = changed.pop("response", FAULTS[fault].response)
-    if response == "restart" and context.no_job:
-        response = "drain"
-    return finding(
-        fault, _subject(port, context), why, evidence=evidence, response=response,
-        next_steps=FAULTS[fault].first_commands, **changed,
-    )  # fmt: skip
+    return part_finding(fault, _subject(port, context), why, evidence, context, **changed)
 
 
 # --- errors of the physical layer --------------------------------------------------------------------------------------------

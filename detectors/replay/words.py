@@ -1,7 +1,8 @@
 """What an action is aimed at, in words for people."""
 
-from itertools import groupby
 from typing import Any, Final
+
+from outrider.parsers.hostlist import ranges
 
 #: Moved slots that are told one by one; a whole rack is told by its number.
 MOVES_MAX: Final = 4
@@ -30,12 +31,6 @@ def _resume(resume: dict[str, Any]) -> str:
     return f"resume from step {step}" if step is not None else f"resume from the {resume.get('rule', 'newest')} snapshot"
 
 
-def _numbers(numbers: list[int]) -> str:
-    """`0-7,12`."""
-    runs = [[value for _, value in group] for _, group in groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])]
-    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
 def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}={_plain(item)}" for name, item in value.items() if item is not None)
@@ -45,6 +40,6 @@ def _plain(value: Any) -> str:
 _TOLD: Final[dict[str, Any]] = {
     "replace": _moves,
     "resume": _resume,
-    "ranks": lambda ranks: f"ranks {_numbers(ranks)}",
+    "ranks": lambda ranks: f"ranks {ranges(ranks)}",
     "fault": str,
 }

@@ -59,11 +59,16 @@ def compress(names: Iterable[str]) -> str:
         groups.setdefault((match[1], match[3], width), set()).add(int(match[2]))
     written = []
     for (before, after, width), numbers in sorted(groups.items()):
-        runs = []
-        for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
-            found = [number for _, number in run]
-            low, high = f"{found[0]:0{width}d}", f"{found[-1]:0{width}d}"
-            runs.append(low if low == high else f"{low}-{high}")
-        ranges = ",".join(runs)
-        written.append(f"{before}[{ranges}]{after}" if len(numbers) > 1 else f"{before}{ranges}{after}")
+        told = ranges(numbers, width)
+        written.append(f"{before}[{told}]{after}" if len(numbers) > 1 else f"{before}{told}{after}")
     return ",".join([*written, *plain])
+
+
+def ranges(numbers: Iterable[int], width: int = 0) -> str:
+    """`0-7,12`; each number with zeros up to `width` digits."""
+    runs = []
+    for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        low, high = f"{found[0]:0{width}d}", f"{found[-1]:0{width}d}"
+        runs.append(low if low == high else f"{low}-{high}")
+    return ",".join(runs)

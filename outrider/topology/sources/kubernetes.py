@@ -9,13 +9,13 @@
 Source: NVIDIA Topograph, "node labels and annotations" (both generations of names); Kubernetes, "well-known labels".
 """
 
-import json
 import re
 from itertools import pairwise
 from typing import Any
 
 from outrider.errors import InputError
 from outrider.topology.draft import Draft
+from outrider.topology.sources.json_text import read_json
 
 _NVIDIA = "network.topology.nvidia.com/"
 _RACK = (
@@ -31,12 +31,7 @@ _CARDS = ("nvidia.com/gpu", "amd.com/gpu")
 
 def read(text: str, file: str) -> Draft:
     """Reads a list of nodes."""
-    try:
-        told = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"is not JSON: {error.msg}", file=file, line=error.lineno) from None
-    except (RecursionError, ValueError):
-        raise InputError("is not JSON: nested too deep, or with a number that is none", file=file) from None
+    told = read_json(text, file)
     items = told.get("items", [told]) if isinstance(told, dict) else told
     if not isinstance(items, list):
         raise InputError("must be a list of nodes", file=file, key="items")

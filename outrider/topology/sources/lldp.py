@@ -5,13 +5,13 @@ A network device is called here as Linux calls it; where the agent watches RDMA 
 says. Source: lldpd, lldpcli(8) and its tests of the JSON forms.
 """
 
-import json
 import re
 from pathlib import PurePath
 from typing import Any
 
 from outrider.errors import InputError
 from outrider.topology.draft import Draft
+from outrider.topology.sources.json_text import read_json
 
 #: Ports on the main board and of the service processor: the network that heartbeats use.
 MANAGEMENT = re.compile(r"(eth|eno|em|idrac|ilo|bmc|mgmt)\d*(s\d+)?")
@@ -19,12 +19,7 @@ MANAGEMENT = re.compile(r"(eth|eno|em|idrac|ilo|bmc|mgmt)\d*(s\d+)?")
 
 def read(text: str, file: str) -> Draft:
     """Reads one node's neighbours; the node is the file's name."""
-    try:
-        told = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"is not JSON: {error.msg}", file=file, line=error.lineno) from None
-    except (RecursionError, ValueError):
-        raise InputError("is not JSON: nested too deep, or with a number that is none", file=file) from None
+    told = read_json(text, file)
     lldp = _one(told.get("lldp")) if isinstance(told, dict) else None
     if not isinstance(lldp, dict):
         raise InputError("must be an object with the key `lldp`", file=file, key="lldp")
