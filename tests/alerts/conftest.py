@@ -1,11 +1,6 @@
 """A real SQLite ledger with a leader, a webhook secret, and receivers on free ports."""
 
-import shutil
-import socket
-import subprocess
-import time
-import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -33,46 +28,6 @@ async def leader(request: pytest.FixtureRequest, ledger_section: LedgerSection) 
     await ledger.open()
     yield Leader(ledger, section)
     await ledger.close()
-
-
-@pytest.fixture(scope="session")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real etcd of one member; its client address."""
-    program = shutil.which("etcd")
-    if program is None:
-        pytest.skip("etcd is not installed")
-    folder = tmp_path_factory.mktemp("etcd")
-    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
-    command = [
-        program, "--data-dir", str(folder / "data"), "--listen-client-urls", client, "--advertise-client-urls", client,
-        "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-        "--unsafe-no-fsync",
-    ]  # fmt: skip
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + 20
-        while not _answers(f"{client}/health"):
-            assert time.monotonic() < deadline, (folder / "log").read_text()[-500:]
-            time.sleep(0.05)
-        yield client
-    finally:
-        process.kill()
-        process.wait(10)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=1):
-            return True
-    except OSError:
-        return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
