@@ -172,7 +172,10 @@ def test_a_driver_that_counts_nothing_has_no_counters() -> None:
 
 @pytest.mark.parametrize("cut", range(0, 120, 3))
 def test_an_answer_cut_short_costs_what_is_cut(cut: int) -> None:
-    parse_fec(fec_answer("rs", (1, 2, 3), (4, 5, 6))[:cut])
+    answer = fec_answer("rs", (1, 2, 3), (4, 5, 6))
+    whole, told = parse_fec(answer), parse_fec(answer[:cut])
+    assert told.active in ("", whole.active) and set(told.configured) <= set(whole.configured)
+    assert told.totals.items() <= whole.totals.items() and told.lanes.items() <= whole.lanes.items()
 
 
 def test_the_kernels_refusal_is_its_error() -> None:
