@@ -140,6 +140,11 @@ LATE = record(5, {"0": ("default_pg", ALL, 9, 9, 9)}, [entry("0", 9, "completed"
 OTHER = record(5, {"0": ("default_pg", ALL, 10, 10, 9)}, [entry("0", 9, "completed"), entry("0", 10, "started", op="all_gather")])
 SIZES = record(5, {"0": ("default_pg", ALL, 10, 10, 9)}, [entry("0", 9, "completed"), entry("0", 10, "started", size=1000)])
 QUEUED = record(5, {"0": ("default_pg", ALL, 10, 9, 9)}, [entry("0", 9, "completed"), entry("0", 10, "scheduled")])
+#: They came to 10, but their recorder does not yet know that 9 has ended, which a poller learns now and then.
+BEHIND = {
+    rank: record(rank, {"0": ("default_pg", ALL, 10, 9, 8)}, [entry("0", 9, "started"), entry("0", 10, "scheduled")]) for rank in ALL
+}
+LATE_BEHIND = record(5, {"0": ("default_pg", ALL, 9, 9, 8)}, [entry("0", 9, "started")])
 FINE = "".join(
     json.dumps(record(rank, {"0": ("default_pg", ALL, 10, 10, 10)}, [entry("0", 10, "completed")])) + "\n" for rank in ALL
 )
@@ -167,6 +172,12 @@ def pipeline() -> str:
 
 FLIGHTS = [
     Case("one-rank-late", world({5: LATE}), {"node", "app", "gpu", "data"}, {"restart"}, {"job.hang"}, {"rank": 5}, JOB),
+    *(
+        Case(f"one-rank-late-and-records-behind-{len(behind)}", world({rank: BEHIND[rank] for rank in behind} | {5: LATE}), {"node", "app", "gpu", "data"}, {"restart"}, {"job.hang"}, {"rank": 5}, JOB)
+        for behind in ([0], [0, 1, 2], [0, 1, 2, 3, 4, 6], [0, 1, 2, 3, 4, 6, 7])
+    ),
+    Case("late-rank-and-another-both-behind", world({0: BEHIND[0], 5: LATE_BEHIND}), {"node", "app", "gpu", "data"}, {"restart"}, {"job.hang"}, {"rank": 5}, JOB),
+    Case("stuck-in-what-others-finished", world({5: BEHIND[5]}), {"gpu", "node"}, {"restart"}, {"job.hang"}, {"rank": 5}, JOB),
     Case("one-rank-without-dump", world({5: None}), {"node", "app"}, {"restart"}, {"job.hang"}, {"rank": 5}, JOB),
     Case("most-ranks-without-dump", world(dict.fromkeys((2, 3, 4, 5, 6, 7))), {"none", "node"}, {"restart", "page"}, {"job.hang"}, {"job": "j1"}, {"job": "j1"}),
     Case("late-rank-beats-missing-dump", world({5: LATE, 6: None}), {"node", "app"}, {"restart"}, {"job.hang"}, {"rank": 5}, JOB),

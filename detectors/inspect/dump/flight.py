@@ -130,6 +130,7 @@ def _wait(group: Group, latest: dict[int, Dumped]) -> Wait | None:
         return None
     # The oldest collective that a member has not finished: later ones are only queued behind it.
     seq = min(_pending(group.calls[rank], status) for rank, status in waiting.items())
+    seq = _left_alone(group, seq) or seq
     absent = tuple(rank for rank in group.members if rank in group.status and group.status[rank].enqueued < seq)
     unknown = tuple(rank for rank in group.members if rank not in latest)
     here = {rank: group.calls[rank].get(seq) for rank in waiting}
@@ -147,6 +148,19 @@ def _wait(group: Group, latest: dict[int, Dumped]) -> Wait | None:
     )
 
 
+def _left_alone(group: Group, seq: int) -> int | None:
+    """The later collective to which a rank that has finished all its own never came, though others did; or None.
+
+    What one member finished, all have entered: that the others' records do not say "finished" is their recorder's delay (it asks
+    the device now and then) or their own device, and neither keeps an idle rank from its next call.
+    """
+    idle = [status for status in group.status.values() if status.enqueued <= status.completed and status.completed >= seq]
+    if not idle:
+        return None
+    later = min(status.enqueued for status in idle) + 1
+    return later if any(status.enqueued >= later for status in group.status.values()) else None
+
+
 def _pending(calls: dict[int, Call], status: Status) -> int:
     open_ = [seq for seq, call in calls.items() if call.state != "completed" and seq > status.completed]
     return min(open_, default=status.completed + 1)
@@ -162,6 +176,9 @@ def _odd(group: Group, waiting: dict[int, Status], seq: int) -> tuple[int, ...]:
         return not_started
     not_done = tuple(rank for rank, status in sorted(waiting.items()) if status.completed < seq)
     done = [rank for rank, status in group.status.items() if status.completed >= seq]
+    furthest = max(status.enqueued for status in group.status.values())
+    # Those of them that never came to what others wait in; the rest did, so that their record may only be behind.
+    not_done = tuple(rank for rank in not_done if waiting[rank].enqueued < furthest) or not_done
     return not_done if done and len(not_done) <= max(1, count * MINORITY) else ()
 
 
