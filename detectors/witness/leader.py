@@ -211,14 +211,15 @@ class Leader:
         # Votes are read before the jobs, and heard after them: a job is written before the first vote that concerns it.
         self._place, votes = await self._ledger.read_votes(self._place)
         controls = await self._ledger.controls(self._jobs_place)
-        said = self._said(controls)
-        for event, _ in said:
-            decisions += self._tell(council, event, now)
         effects = {}
         signals, self._signals = self._jobs(controls, now) + self._signals, []
         for signal in signals:
             decisions += self._tell(council, signal, now)
             effects.update(self._effects(signal))
+        # After the jobs: a new leader that hears an approval first does not know yet which job to restart.
+        said = self._said(controls)
+        for event, _ in said:
+            decisions += self._tell(council, event, now)
         for vote in votes:
             decisions += self._tell(council, vote, now)
         results = [result for result in await self._ledger.results() if result.decision_id not in effects]

@@ -2,11 +2,13 @@
 
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from witness_doubles import FLEET, FakeCouncil, FakeEngine
 
+from detectors.core.council import Council
 from detectors.core.types import Action, ActionResult, IncidentChange, OperatorEvent, Verdict, Vote
 from detectors.witness.journal import Journal
 from detectors.witness.judge import Judge
@@ -14,6 +16,7 @@ from detectors.witness.leader import CLOSED_KEPT, Leader, lasting
 from detectors.witness.ledger import ConflictError, Control
 from detectors.witness.ledger_sqlite import SqliteLedger
 from outrider.clock import ManualClock
+from outrider.config.policy import Policy
 from outrider.signals import Signal
 
 
@@ -21,7 +24,7 @@ class Office:
     """A leader with its council in the test's hand."""
 
     def __init__(self, ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> None:
-        self.ledger = ledger
+        self.ledger, self.clock = ledger, clock
         self.judge = Judge(FakeEngine(), FLEET, ledger, journal, clock, (1, 2))
         self.councils: list[FakeCouncil] = []
         self.leader = Leader("w1-1", ledger, self.judge, journal, clock, self._make, 3.0, FLEET)
@@ -155,6 +158,26 @@ async def test_a_new_leader_goes_on_from_what_was_committed(office: Office) -> N
     office.leader.signal(Signal(t=1.0, kind="snapshot", job="j1", value=12, data={"state": "committed", "fence": 1}))
     await office.turn()
     assert any(isinstance(event, ActionResult) for event in office.council.heard)
+
+
+async def test_an_approval_given_between_two_leaders_restarts_the_job(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new leader hears of it in its first turn, in which it also learns of all jobs."""
+    policy = Policy(mode="advise")
+    monkeypatch.setattr(office.leader, "_make_council", lambda fence: Council(FLEET, policy, ("w1", "w2", "w3"), fence=fence))
+    job = {"t": 1.0, "kind": "job", "job": "llama", "node": "n1", "value": 1, "data": {"slots": [["n1", 0], ["n2", 0]]}}
+    await office.ledger.put_control(Control(kind="job", key="llama", body=job))
+    await office.begin()
+    subject = {"job": "llama", "rank": 1, "node": "n2"}
+    ended = replace(vote(), key="job.rank_exit|job=llama,rank=1|1", fault="job.rank_exit", subject=subject, decisive=True)
+    ended = replace(ended, layers=("application",), extra={"attempt": 1, "dead_ranks": {"llama": [1]}, "sure": True})
+    await office.ledger.put_votes([replace(ended, witness=witness, t=office.clock.monotonic()) for witness in ("w1", "w2")])
+    await office.turn()
+    (incident,) = await office.ledger.incidents(2)
+    assert {row.type for row in await office.ledger.list_rows()} == {"incident.confirmed"}
+    await office.ledger.put_control(Control(kind="approve", key=incident["incident"], body={"who": "ada"}, seconds_left=60.0))
+    await office.begin()
+    await office.turn()
+    assert "job.restart.requested" in {row.type for row in await office.ledger.list_rows()}
 
 
 async def test_the_end_of_an_incident_is_told_to_those_who_were_paged(office: Office) -> None:
