@@ -16,8 +16,8 @@ from dashboards.console.feed import Feed, event, slim
 from dashboards.console.reports import list_reports, read_report
 from dashboards.console.shell import Shell, content_policy
 from detectors.witness.access import Role
+from detectors.witness.course import Course
 from detectors.witness.http import Pages, Refusal, answer, number
-from detectors.witness.sight import Course
 from outrider.catalogue import FAULTS
 from outrider.config.console import ConsoleSection
 from outrider.config.witness import WitnessSection
@@ -204,7 +204,7 @@ def _add_reports(pages: Pages, root: Path) -> None:
 def _line(course: Course) -> dict[str, Any]:
     last = course.points[-1] if course.points else None
     return {
-        "job": course.job, "attempt": course.attempt, "phase": course.ended or course.phase,
+        "job": course.job, "attempt": course.attempt, "phase": course.phase if course.state == "running" else course.state,
         "step": course.step if course.step >= 0 else None,
         "ranks": len(course.slots), "nodes": len({node for node, _ in course.slots}),
         "loss": last.loss if last else None, "step_s": last.step_s if last else None, "wall": last.wall if last else None,

@@ -6,7 +6,7 @@ Everything here runs on the event loop's one thread, so the engine sees one thin
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -27,6 +27,8 @@ log = structlog.get_logger()
 WAITING_MAX = 50_000
 #: Jobs remembered; a site has hundreds.
 JOBS_MAX = 10_000
+#: A job that is still heard of is written down again so often, seconds: costs nothing, and mends a row struck out in error.
+WRITTEN_SECONDS = 3600.0
 #: Wait before the ledger is tried again, seconds.
 RETRY_SECONDS = 0.2
 
@@ -63,6 +65,7 @@ class Judge:
         self.job_signals: dict[str, Signal] = {}
         self._roll, self._launched = Roll(), Launched(fleet.jobs)
         self._new_jobs: dict[str, Signal] = {}
+        self._written: dict[str, float] = {}
         self._votes: dict[tuple[str, str], Vote] = {}
         self._orders: list[OrderTo] = []
         self._ready = asyncio.Event()
@@ -73,6 +76,7 @@ class Judge:
         now = self._clock.monotonic()
         self.signals[signal.kind if signal.kind in KINDS else "unknown"] += 1
         if signal.kind == "job":
+            self._renew(signal.job or "", now)
             whole = self._roll.take(signal) if "members" in signal.data else signal
             whole = self._launched.take(whole) if whole is not None else None
             if whole is None:
@@ -100,7 +104,8 @@ class Judge:
 
     def forget(self, job: str) -> None:
         """A job that has long ended: it is kept nowhere, and who starts one of that name may count its starts anew."""
-        for table in (self.jobs, self.job_signals, self._new_jobs):
+        tables: tuple[dict[str, Any], ...] = (self.jobs, self.job_signals, self._new_jobs, self._written)
+        for table in tables:
             table.pop(job, None)
         self._roll.forget(job)
         self._launched.forget(job)
@@ -170,6 +175,13 @@ class Judge:
                     self.errors += 1
         self._ready.set()
 
+    def _renew(self, job: str, now: float) -> None:
+        """Writes a job down again now and then while its ranks are heard of: a witness that no longer hears them strikes it out."""
+        known = self.job_signals.get(job)
+        if known is not None and now - self._written.get(job, now) >= WRITTEN_SECONDS:
+            self._new_jobs[job], self._written[job] = known, now
+            self._ready.set()
+
     def _know(self, signal: Signal) -> None:
         """Remembers where a job's ranks are: orders need it, and so do a new leader and a witness that starts again."""
         slots = signal.data.get("slots")
@@ -182,7 +194,7 @@ class Judge:
             return
         before = self.job_signals.get(signal.job)
         if before is None or (before.value, before.data) != (signal.value, signal.data):
-            self._new_jobs[signal.job] = signal
+            self._new_jobs[signal.job], self._written[signal.job] = signal, self._clock.monotonic()
             self._ready.set()
         self.job_signals[signal.job] = signal
         self.jobs[signal.job] = Job(job=signal.job, slots=tuple((node, int(gpu)) for node, gpu in pairs), attempt=attempt)

@@ -11,7 +11,7 @@ from outrider.signals import Signal
 #: Jobs remembered; the one told least recently goes first.
 JOBS_MAX = 256
 #: Sources that put a job together from its ranks.
-_RANKS = frozenset({"processes", "agent"})
+RANK_SOURCES = frozenset({"processes", "agent"})
 
 
 class Launched:
@@ -31,7 +31,7 @@ class Launched:
         if job is None or type(attempt) is not int:
             return signal
         launched = self._attempts.get(job)
-        if signal.source in _RANKS:
+        if signal.source in RANK_SOURCES:
             if launched is None:
                 return signal
             if attempt <= launched:

@@ -6,6 +6,7 @@ read, then the engine is told how long this process stood still, and only then m
 
 import asyncio
 import contextlib
+import math
 import resource
 import signal as signals
 import time
@@ -136,7 +137,7 @@ class Witness:
     def _application(self) -> web.Application:
         metrics = Metrics(self._readings, self.leader.tally.histograms)
         routes_agents.add_routes(
-            self.pages, self.intake, self.judge.observe, self.board, self.clock, self.section.signals_queue_max
+            self.pages, self.intake, self._hear, self.board, self.clock, self.section.signals_queue_max
         )
         routes_people.add_routes(self.pages, metrics, self._fleet, self._policy)
         self.pages.add_rooms()
@@ -144,6 +145,11 @@ class Witness:
 
     def _beat(self, signal: Signal) -> None:
         self.sight.beat(signal)
+        self.judge.observe(signal)
+
+    def _hear(self, signal: Signal) -> None:
+        if signal.kind == "job":
+            self.sight.part(signal)
         self.judge.observe(signal)
 
     async def _tick(self) -> None:
@@ -264,10 +270,14 @@ class Witness:
         return said
 
     def _job_lines(self) -> dict[str, Any]:
+        now = self.clock.monotonic()
         return {
-            course.job: {"attempt": course.attempt, "ranks": len(course.slots), "ended": course.ended}
+            course.job: {
+                "attempt": course.attempt, "ranks": len(course.slots), "ended": course.ended, "state": course.state,
+                "heard_s": round(now - course.alive, 1) if math.isfinite(course.alive) else None,
+            }
             for course in self.sight.listed()
-        }
+        }  # fmt: skip
 
     def _readings(self) -> Iterable[Reading]:
         """All numbers of the page, without I/O."""

@@ -5,9 +5,10 @@ No judgement uses it. It is memory of this process alone and begins anew with it
 
 import math
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from detectors.witness.course import KEPT_SECONDS, QUIET_SECONDS, Course, Point
+from detectors.witness.launched import RANK_SOURCES
 from outrider.clock import Clock
 from outrider.fleet import Fleet
 from outrider.signals import Signal
@@ -16,10 +17,6 @@ from outrider.signals import Signal
 POINTS_MAX = 2_000
 #: Jobs whose course is kept; the one longest without news goes first.
 JOBS_MAX = 500
-#: A job whose ranks have all ended is shown so long, by how it ended: a failed one may be about to be started again.
-KEPT_SECONDS = {"ended": 600.0, "failed": 3600.0}
-#: Marks (starts, snapshots, exits) of one job.
-MARKS_MAX = 200
 #: Events of all nodes together, about 1 kB each.
 EVENTS_MAX = 20_000
 #: Newest readings of counters and clocks, all nodes together; nodes that somebody looks at have room of their own.
@@ -32,42 +29,6 @@ READINGS: Final = frozenset({"gpu_state", "port_counters", "ecc", "row_remap", "
 COURSE: Final = frozenset({"step", "phase", "job", "snapshot", "process_exit"})
 
 
-@dataclass(slots=True)
-class Point:
-    """One finished step. `wall`: seconds since 1970, for people; the others are None where nobody told them."""
-
-    wall: float
-    step: int
-    loss: float | None
-    step_s: float | None
-
-
-@dataclass(slots=True)
-class Course:
-    """One job as people follow it. `shed`: points that were thinned out, so that a reader knows to begin anew."""
-
-    job: str
-    attempt: int = 1
-    slots: tuple[tuple[str, int], ...] = ()
-    phase: str | None = None
-    step: int = -1
-    points: list[Point] = field(default_factory=list)
-    shed: int = 0
-    marks: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=MARKS_MAX))
-    #: rank -> exit code in this attempt; when the last of them ended (the witness's clock), None: some live.
-    exits: dict[int, Any] = field(default_factory=dict)
-    over: float | None = None
-    #: Everybody has been told to forget it; it is only shown.
-    forgotten: bool = False
-
-    @property
-    def ended(self) -> str | None:
-        """How the job ended: `ended` well, or `failed`; None while ranks live."""
-        if self.over is None:
-            return None
-        return "ended" if all(code == 0 for code in self.exits.values()) else "failed"
-
-
 class Sight:
     """Fed by `beat` (heartbeats) and `signal` (all else); `heard` is monotonic seconds of each node's newest heartbeat."""
 
@@ -78,6 +39,8 @@ class Sight:
         for job in fleet.jobs:
             self.jobs[job.job] = Course(job.job, job.attempt, job.slots)
         self._known = frozenset(node.node for node in fleet.nodes)
+        #: Node -> its boot, and when it was first heard under another one than before (monotonic seconds).
+        self._boots: dict[str, tuple[Any, float]] = {}
         self._events: deque[tuple[float, Signal]] = deque(maxlen=EVENTS_MAX)
         self._readings: dict[str, dict[tuple[str, Any], tuple[float, Signal]]] = {}
         self._count = 0
@@ -89,27 +52,63 @@ class Sight:
 
     def listed(self) -> list[Course]:
         """Jobs whose members are known, the one heard last first: what every list of jobs shows."""
+        self._look()
         return [course for course in reversed(self.jobs.values()) if course.slots]
 
     def leave(self) -> list[str]:
-        """Names the jobs that may be forgotten: at once where all ranks ended well, later where a recovery may still come. They are
-        listed a while longer."""
+        """Names the jobs that may be forgotten: at once where all ranks ended well, later where a recovery may still come, or where
+        nobody has heard of a living rank for long. They are listed a while longer."""
+        self._look()
         now, names = self._clock.monotonic(), []
         for name, course in list(self.jobs.items()):
-            if course.over is None:
+            since = course.lost if course.over is None else course.over
+            if since is None:
                 continue
-            late = now - course.over >= KEPT_SECONDS[course.ended or "ended"]
-            if not course.forgotten and (late or course.ended == "ended"):
+            late = now - since >= KEPT_SECONDS[course.state]
+            if late and course.state == "unknown" and self._may_live(course, now):
+                continue
+            if not course.forgotten and (late or course.state == "ended"):
                 course.forgotten = True
                 names.append(name)
             if late:
                 del self.jobs[name]
         return names
 
+    def _look(self) -> None:
+        """Notes which jobs are no longer heard of."""
+        now = self._clock.monotonic()
+        for course in self.jobs.values():
+            if not course.unheard(now, self.heard, self._known):
+                course.lost = None
+            elif course.lost is None:
+                course.lost = now
+
+    def _may_live(self, course: Course, now: float) -> bool:
+        """Whether the silence about a job may be this witness's own, or says nothing about its ranks."""
+        left, beating = course.left(), {node for node, at in self.heard.items() if now - at < QUIET_SECONDS}
+        if not beating or 2 * len(beating - left) < len(self._known - left):
+            return True  # half blind: nothing is concluded from silence
+        if course.source in RANK_SOURCES:
+            return False  # agents tell living ranks again and again
+        if course.source == "site":
+            return True  # the site's file says so until it is changed
+        return any(self._boots[node][1] <= course.alive for node in beating & left)
+
     def beat(self, signal: Signal) -> None:
         """A heartbeat; those of strangers are not kept."""
-        if signal.node is not None and signal.node in self._known:
-            self.heard[signal.node] = self._clock.monotonic()
+        node, boot = signal.node, signal.data.get("boot")
+        if node is None or node not in self._known:
+            return
+        now = self.heard[node] = self._clock.monotonic()
+        before = self._boots.get(node)
+        if before is None or before[0] != boot:
+            self._boots[node] = boot, (-math.inf if before is None else now)
+
+    def part(self, signal: Signal) -> None:
+        """A `job` signal as its node sent it, before it is put together with the others': ranks of the job live there."""
+        course = self.jobs.get(signal.job or "")
+        if course is not None:
+            course.alive = self._clock.monotonic()
 
     def signal(self, signal: Signal) -> None:
         """Any other signal."""
@@ -168,6 +167,8 @@ class Sight:
                 course.attempt, course.step, course.phase = attempt, -1, None
                 course.exits, course.over, course.forgotten = {}, None, False
                 course.marks.append(self._mark("attempt", None, str(attempt)))
+        if signal.kind != "process_exit" and signal.value != "end":
+            course.alive = self._clock.monotonic()
         if signal.kind == "step" or (signal.kind == "phase" and signal.value != "end"):
             course.exits.pop(-1 if signal.rank is None else signal.rank, None)
             course.over = None
@@ -177,6 +178,7 @@ class Sight:
                 course.over = self._clock.monotonic()
         match signal.kind:
             case "job":
+                course.source = signal.source or course.source
                 self._members(course, signal.data.get("slots"))
             case "step":
                 self._step(course, signal)

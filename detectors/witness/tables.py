@@ -29,8 +29,7 @@ def print_status(told: dict[str, Any]) -> None:
     deliverer = "there" if told["deliverer"] else "not there"
     console.print(Text(f"{told['nodes']} nodes, spares {', '.join(told['spares']) or 'none'}, deliverer {deliverer}"))
     for job, line in told["jobs"].items():
-        ended = f", {line['ended']}" if line.get("ended") else ""
-        console.print(Text(f"job {job}: attempt {line['attempt']}, {line['ranks']} ranks{ended}"))
+        console.print(Text(f"job {job}: attempt {line['attempt']}, {line['ranks']} ranks, {_standing(line)}"))
     if told["maintenance"]:
         console.print(Text(f"maintenance: {', '.join(told['maintenance'])}"))
     if told["open"]:
@@ -39,6 +38,14 @@ def print_status(told: dict[str, Any]) -> None:
         console.print("no open incident", style="green")
     for warning in told["warnings"]:
         console.print(Text(f"warning: {warning}", style="yellow"))
+
+
+def _standing(line: dict[str, Any]) -> str:
+    """How a job stands; of one that is not heard, for how long."""
+    if line["state"] != "unknown":
+        return str(line["state"])
+    heard = line["heard_s"]
+    return "unknown (none of its ranks is heard of)" if heard is None else f"unknown (no rank is heard of for {heard / 60:.0f} min)"
 
 
 def print_incidents(told: list[dict[str, Any]]) -> None:

@@ -4,12 +4,14 @@ import pytest
 from witness_doubles import FLEET, FakeEngine
 
 from detectors.core.world import World
+from detectors.witness.course import KEPT_SECONDS, QUIET_SECONDS, UNHEARD_SECONDS
 from detectors.witness.journal import Journal
-from detectors.witness.judge import Judge
+from detectors.witness.judge import WRITTEN_SECONDS, Judge
 from detectors.witness.ledger_sqlite import SqliteLedger
-from detectors.witness.sight import KEPT_SECONDS, Sight
+from detectors.witness.sight import Sight
+from detectors.witness.tables import print_status
 from outrider.clock import ManualClock
-from outrider.fleet import Fleet
+from outrider.fleet import Fleet, Job
 from outrider.signals import Signal
 
 
@@ -48,6 +50,112 @@ def test_what_lives_on_is_not_over(clock: ManualClock) -> None:
     for signal in (ended(0, 0, 1), ended(1, 0, 1)):  # late word of the attempt before
         sight.signal(signal)
     assert shown(sight) == [("j", 2, None)]
+
+
+def beat(sight: Sight, *nodes: str, boot: str = "b1") -> None:
+    for node in nodes:
+        sight.beat(Signal(t=1.0, kind="heartbeat", node=node, data={"boot": boot}))
+
+
+def pass_time(sight: Sight, clock: ManualClock, seconds: float, *nodes: str, boot: str = "b1") -> list[str]:
+    """Lets time pass while `nodes` beat. Returns what may be forgotten."""
+    left = []
+    for _ in range(int(seconds // 30)):
+        clock.advance(30.0)
+        beat(sight, *nodes, boot=boot)
+        left += sight.leave()
+    return left
+
+
+def states(sight: Sight) -> dict[str, str]:
+    return {course.job: course.state for course in sight.listed()}
+
+
+@pytest.mark.parametrize("exits", [(), (0,)], ids=["nobody-ended", "its-mate-ended"])
+def test_a_job_whose_nodes_died_is_unknown_soon_and_leaves(clock: ManualClock, exits: tuple[int, ...]) -> None:
+    """The ends of its ranks were never told: that is no running job, and no ended one either."""
+    sight = Sight(FLEET, clock)
+    beat(sight, "n1", "n2", "n3")
+    for signal in (job(), *(ended(rank, 1) for rank in exits)):
+        sight.signal(signal)
+    assert states(sight)["j"] == "running"
+    others = ("n1", "n3", "n4") if exits else ("n3", "n4")
+    assert pass_time(sight, clock, QUIET_SECONDS + 30, *others) == [] and states(sight)["j"] == "unknown"
+    assert pass_time(sight, clock, KEPT_SECONDS["unknown"], *others) == ["j"] and "j" not in states(sight)
+
+
+def test_a_node_that_came_back_without_its_ranks_does_not_keep_the_job(clock: ManualClock) -> None:
+    sight = Sight(FLEET, clock)
+    for signal in (job(), ended(0, 1)):
+        sight.signal(signal)
+    assert pass_time(sight, clock, UNHEARD_SECONDS - 30, "n1", "n2", "n3", "n4") == [] and states(sight)["j"] == "running"
+    assert pass_time(sight, clock, 60, "n1", "n2", "n3", "n4") == [] and states(sight)["j"] == "unknown"
+    assert pass_time(sight, clock, KEPT_SECONDS["unknown"], "n1", "n2", "n3", "n4") == ["j"]
+
+
+def test_a_job_whose_ranks_are_heard_of_again_runs(clock: ManualClock) -> None:
+    """A part of a job is a sign of its life, although the whole is not told anew; agents tell parts each five minutes."""
+    sight = Sight(FLEET, clock)
+    sight.signal(job())
+    for _ in range(20):
+        assert pass_time(sight, clock, 300, "n1", "n2", "n3", "n4") == [] and states(sight)["j"] == "running"
+        sight.part(Signal(t=1.0, kind="job", node="n2", job="j", value=1, data={"members": [[1, 0]], "world": 2}))
+    pass_time(sight, clock, UNHEARD_SECONDS, "n1")
+    assert states(sight)["j"] == "unknown"
+    sight.part(job())
+    assert states(sight)["j"] == "running"
+
+
+def test_a_witness_that_hears_nobody_forgets_no_job(clock: ManualClock) -> None:
+    """Silence from everywhere is more likely its own."""
+    sight = Sight(FLEET, clock)
+    beat(sight, "n1", "n2", "n3")
+    sight.signal(job())
+    assert pass_time(sight, clock, 10 * KEPT_SECONDS["unknown"]) == [] and states(sight)["j"] == "unknown"
+
+
+@pytest.mark.parametrize(("boot", "left"), [("b1", []), ("b2", ["j"])], ids=["same-boot", "rebooted"])
+def test_a_job_that_only_its_launcher_told_of_lives_as_long_as_its_nodes(clock: ManualClock, boot: str, left: list[str]) -> None:
+    """A launcher tells of a job once: that it says no more proves nothing, but no rank outlives its machine."""
+    sight = Sight(FLEET, clock)
+    beat(sight, "n1", "n2", "n3")
+    sight.signal(job(1, "launcher"))
+    hours = UNHEARD_SECONDS + KEPT_SECONDS["unknown"] + 60
+    assert pass_time(sight, clock, hours, "n1", "n2", "n3", "n4", boot=boot) == left
+
+
+def test_a_job_of_the_sites_file_is_unknown_until_a_rank_is_heard_of(clock: ManualClock) -> None:
+    sight = Sight(Fleet(nodes=FLEET.nodes, jobs=(Job(job="j", slots=(("n1", 0),)),)), clock)
+    assert states(sight) == {"j": "unknown"}
+    assert pass_time(sight, clock, 2 * KEPT_SECONDS["unknown"], "n1", "n2", "n3", "n4") == [] and states(sight) == {"j": "unknown"}
+    sight.signal(Signal(t=1.0, kind="step", node="n1", job="j", rank=0, value=1))
+    assert states(sight) == {"j": "running"}
+
+
+def test_a_job_that_is_heard_of_is_written_down_again(ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> None:
+    """A witness that had lost its way to the job's nodes may have struck it out; the others mend that."""
+    judge = Judge(FakeEngine(), FLEET, ledger, journal, clock, (9471, 9479))
+    judge.observe(job())
+    assert list(judge._new_jobs) == ["j"]
+    judge._new_jobs.clear()
+    clock.advance(WRITTEN_SECONDS - 1)
+    judge.observe(job())
+    assert not judge._new_jobs
+    clock.advance(1)
+    judge.observe(job())
+    assert list(judge._new_jobs) == ["j"]
+
+
+@pytest.mark.parametrize(
+    ("state", "heard", "words"),
+    [("running", 3.0, "running"), ("unknown", 1260.0, "no rank is heard of for 21 min"), ("unknown", None, "none of its ranks")],
+)
+def test_status_says_how_a_job_stands(capsys: pytest.CaptureFixture[str], state: str, heard: float | None, words: str) -> None:
+    line = {"attempt": 1, "ranks": 8, "ended": None, "state": state, "heard_s": heard}
+    told = {"mode": "observe", "site": "s", "paused": False, "witnesses": {}, "leader": None, "deliverer": True, "nodes": 2}
+    print_status(told | {"spares": [], "jobs": {"j": line}, "maintenance": [], "open": [], "warnings": []})
+    said = capsys.readouterr().out
+    assert words in said and ("running" in said) == (state == "running")
 
 
 def test_a_job_that_only_hearsay_knows_is_not_listed(clock: ManualClock) -> None:

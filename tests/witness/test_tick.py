@@ -10,6 +10,7 @@ from detectors.witness.service import Witness
 from outrider.clock import ManualClock
 from outrider.config.security import write_secret
 from outrider.config.site import read_config
+from outrider.signals import Signal
 
 
 @pytest.fixture
@@ -82,3 +83,14 @@ async def test_after_a_stall_sockets_come_first_then_the_engine_is_told(witness:
 
 async def test_own_work_that_takes_long_is_a_stall_too(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await turns(witness, monkeypatch, [4.0], [0.1]) == ["advance", "drain", "stall 4.0", "advance"]
+
+
+async def test_a_part_of_a_job_is_a_sign_of_its_life_however_little_news_it_is(witness: Witness) -> None:
+    """What agents send goes past the eyes of people before the judge drops it."""
+    whole = {"attempt": 1, "slots": [["n1", 0], ["n2", 0]]}
+    witness.judge.observe(Signal(t=1.0, kind="job", node="n1", job="j", value=1, source="launcher", data=whole))
+    witness.sight.jobs["j"].alive = 0.0
+    part = {"attempt": 1, "world": 2, "members": [[1, 0]]}
+    witness._hear(Signal(t=2.0, kind="job", node="n2", job="j", value=1, source="agent", data=part))
+    line = witness._job_lines()["j"]
+    assert line["state"] == "running" and line["heard_s"] < 60
