@@ -1,4 +1,4 @@
-"""What several rooms' tests share: a real etcd."""
+"""What several rooms' tests share: a real etcd; and that a busy machine makes no random test fail."""
 
 import shutil
 import socket
@@ -9,6 +9,11 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How fast examples are made and run says something of the machine, nothing of the code.
+settings.register_profile("outrider", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("outrider")
 
 
 @pytest.fixture(scope="session")
