@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from outrider.cli.options import config_option
+from outrider.cli.options import config_again, config_option
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines for programs.")
 
@@ -32,6 +33,7 @@ def outbox(context: click.Context, config: Path | None, as_json: bool, state: An
     """List what left or is to leave, newest first. Exit 1 if there are dead letters among it, or a target is gone (410)."""
     context.obj = config
     if context.invoked_subcommand is not None:
+        _refuse_lost_options(context)
         return 0
     from alerts.people import listed, look, print_gone, print_rows, with_ledger
 
@@ -45,15 +47,24 @@ def outbox(context: click.Context, config: Path | None, as_json: bool, state: An
     return int(any(row.state == "dead" for row in rows) or bool(gone))
 
 
+def _refuse_lost_options(context: click.Context) -> None:
+    """An option of the list that stands before a command's name would be passed over in silence."""
+    for option in context.command.params:
+        told = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if told and option.name != "config":
+            name = context.invoked_subcommand
+            raise click.UsageError(f"{option.opts[0]} before {name} says nothing: what {name} takes stands behind it")
+
+
 @outbox.command("gone")
+@config_again
 @json_option
-@click.pass_context
-def outbox_gone(context: click.Context, as_json: bool) -> int:
+def outbox_gone(config: Path | None, as_json: bool) -> int:
     """Targets that answered 410, "gone", and are left alone until they are enabled. Exit 1 if there are any."""
     from alerts.gone import gone_targets
     from alerts.people import print_gone, with_ledger
 
-    gone = asyncio.run(with_ledger(context.obj, gone_targets))
+    gone = asyncio.run(with_ledger(config, gone_targets))
     if as_json:
         for one in gone:
             click.echo(json.dumps(one))
@@ -67,13 +78,13 @@ def outbox_gone(context: click.Context, as_json: bool) -> int:
 @outbox.command("enable")
 @click.argument("target")
 @click.option("--reason", default="", help="Why; it stands in the audit.")
-@click.pass_context
-def outbox_enable(context: click.Context, target: str, reason: str) -> int:
+@config_again
+def outbox_enable(config: Path | None, target: str, reason: str) -> int:
     """Use a TARGET again that answered 410, "gone". Its dead letters: `outrider outbox retry`. Exit 1 if it is not gone."""
     from alerts.gone import enable
     from alerts.people import with_ledger
 
-    done = asyncio.run(with_ledger(context.obj, lambda ledger: enable(ledger, target, reason)))
+    done = asyncio.run(with_ledger(config, lambda ledger: enable(ledger, target, reason)))
     click.echo(f"{target} is used again" if done else f"{target!r} is not gone", err=not done)
     return int(not done)
 
@@ -82,14 +93,14 @@ def outbox_enable(context: click.Context, target: str, reason: str) -> int:
 @click.argument("row", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every dead letter.")
 @click.option("--reason", default="", help="Why; it stands in the audit.")
-@click.pass_context
-def outbox_retry(context: click.Context, row: str | None, everything: bool, reason: str) -> int:
+@config_again
+def outbox_retry(config: Path | None, row: str | None, everything: bool, reason: str) -> int:
     """Send a dead letter again (ROW is its id), or all of them with --all. Exit 1 if there was none."""
     if (row is None) is not everything:
         raise click.UsageError("name one ROW, or say --all")
     from alerts.people import requeue, with_ledger
 
-    sent = asyncio.run(with_ledger(context.obj, lambda ledger: requeue(ledger, row, reason)))
+    sent = asyncio.run(with_ledger(config, lambda ledger: requeue(ledger, row, reason)))
     for name in sent:
         click.echo(f"will be sent again: {name}")
     if not sent:

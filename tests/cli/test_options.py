@@ -1,5 +1,6 @@
 """Every command that takes settings looks for them in the same places; what is not there is said, and not made by a question."""
 
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -12,9 +13,21 @@ from outrider.cli.options import DEFAULT_CONFIG
 from outrider.cli.shell import main
 
 POINTS = {point.name: point for point in entry_points(group="outrider.commands")}
-COMMANDS: dict[str, click.Command] = {name: point.load() for name, point in sorted(POINTS.items())}
+
+
+def tree(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """A command and all below it, by the words that call them."""
+    yield name, command
+    if isinstance(command, click.Group):
+        for word, below in sorted(command.commands.items()):
+            yield from tree(f"{name} {word}", below)
+
+
+COMMANDS = dict(pair for name, point in sorted(POINTS.items()) for pair in tree(name, point.load()))
 #: Commands that take settings nowhere: they ask nothing of a site.
-WITHOUT = {"drill", "runbooks"}
+WITHOUT = {"drill", "runbooks", "outbox schema"}
+#: Commands of a group, which may have the settings before their name too.
+BELOW = {name for name in COMMANDS if " " in name} - WITHOUT
 WITH = {name: option for name, command in COMMANDS.items() for option in command.params if "--config" in option.opts}
 #: Questions that only the ledger's file answers.
 QUESTIONS = {
@@ -28,7 +41,7 @@ def test_all_commands_but_those_of_no_site_take_settings() -> None:
     assert COMMANDS.keys() - WITH.keys() == WITHOUT
 
 
-@pytest.mark.parametrize("name", WITH)
+@pytest.mark.parametrize("name", sorted(WITH.keys() - BELOW))
 def test_each_command_looks_for_settings_in_the_same_places(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     took: list[Path | None] = []
     looking = click.Command(name, params=[WITH[name]], callback=lambda config: took.append(config))
@@ -44,6 +57,37 @@ def test_each_command_looks_for_settings_in_the_same_places(name: str, tmp_path:
     assert read() == Path(DEFAULT_CONFIG)
     assert read(OUTRIDER_CONFIG="env.toml") == Path("env.toml")
     assert read("--config", "told.toml", OUTRIDER_CONFIG="env.toml") == Path("told.toml")
+
+
+@pytest.mark.parametrize("name", sorted(BELOW))
+def test_settings_may_stand_before_and_behind_the_name_of_a_groups_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    took: list[Path | None] = []
+    group_name, word = name.split()
+    group = COMMANDS[group_name]
+    assert isinstance(group, click.Group)
+    looking = click.Command(word, params=[WITH[name]], callback=lambda config: took.append(config))
+    monkeypatch.setitem(group.commands, word, looking)
+    monkeypatch.chdir(tmp_path)
+
+    def read(*arguments: str, **environment: str) -> Path | None:
+        done = CliRunner(env=environment).invoke(group, list(arguments), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return took[-1]
+
+    assert read(word) is None
+    assert read(word, OUTRIDER_CONFIG="env.toml") == Path("env.toml")
+    for arguments in (["--config", "told.toml", word], [word, "--config", "told.toml"], ["--config", "a", word, "--config", "told.toml"]):
+        assert read(*arguments, OUTRIDER_CONFIG="env.toml") == Path("told.toml")
+
+
+@pytest.mark.parametrize("words", ["--json gone", "--state dead retry --all", "--limit 3 schema"])
+def test_an_option_of_the_group_that_a_command_would_pass_over_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["outbox", *words.split()])
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1) and words.split()[0] in told.err
 
 
 @pytest.mark.parametrize("settings", [False, True], ids=["no settings", "settings"])
