@@ -78,7 +78,8 @@ def test_settings_may_stand_before_and_behind_the_name_of_a_groups_command(
 
     assert read(word) is None
     assert read(word, OUTRIDER_CONFIG="env.toml") == Path("env.toml")
-    for arguments in (["--config", "told.toml", word], [word, "--config", "told.toml"], ["--config", "a", word, "--config", "told.toml"]):
+    told = ["--config", "told.toml"]
+    for arguments in ([*told, word], [word, *told], ["--config", "other.toml", word, *told]):
         assert read(*arguments, OUTRIDER_CONFIG="env.toml") == Path("told.toml")
 
 
