@@ -17,6 +17,7 @@ from detectors.inspect.kinds import KINDS, check_readable, doubt, guess_kind, ju
 from detectors.inspect.sources import Progress, Source
 from outrider.catalogue import RESPONSES
 from outrider.cli.options import config_option
+from outrider.cli.warnings import warn
 from outrider.errors import InputError
 
 #: Below this size an answer comes before a progress bar would be read.
@@ -48,7 +49,7 @@ def inspect(
     Exit status: 1 if something was found that needs a person or an action, 0 if not, 2 if a file cannot be read or is of
     no known kind.
     """
-    context = load_context(context_file)
+    context = load_context(context_file, warn)
     if config is not None:
         from outrider.config.catalogue import CatalogueSection
         from outrider.config.site import read_config
@@ -60,6 +61,7 @@ def inspect(
         for name, sources in groups.items():
             for source in sources:
                 source.on_progress(told)
+                source.note = warn
             by_kind[name] = judge_of(name)(sources, context)
     found = _joined(by_kind)
     status = int(any(one.height >= RESPONSES.index("page") for one in found))

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from outrider.config.catalogue import CatalogueSection
 from outrider.errors import InputError
+from outrider.unknown_keys import Note, Shape, UnknownKeys, quiet, unknown_keys
 
 _PCI: Final = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.[0-7])?")
 
@@ -164,8 +165,20 @@ class Context:
         return address if address in self.nodes else None
 
 
-def load_context(path: Path | None) -> Context:
-    """Reads a context file.
+#: What is read of a context file; who reads `job_history` and `snapshots` takes what they hold.
+_SHAPE: Final[Shape] = {
+    **dict.fromkeys(
+        ("node", "job", "ranks", "instances", "addresses", "processes", "limits", "job_history", "snapshots")
+    ),
+    "inventory": [dict.fromkeys(("node", "index", "pci", "uuid", "nic", "netdev", "gid", "role"))],
+    "topology": {"nics": None},
+    "phase": {"name": None, "elapsed_s": None},
+    "expected": {"gpus": None, "nics": None, "nic_gbps": None},
+}
+
+
+def load_context(path: Path | None, note: Note = quiet) -> Context:
+    """Reads a context file. `note` is told of keys that nobody reads.
 
     Raises:
         InputError: it cannot be read, is no JSON object, or a key has the wrong shape.
@@ -173,14 +186,20 @@ def load_context(path: Path | None) -> Context:
     if path is None:
         return Context()
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        raw = json.loads(text)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"is not JSON: {error}", file=str(path)) from None
     if not isinstance(raw, dict):
         raise InputError("must be a JSON object", file=str(path))
-    return make_context(raw, str(path))
+    context = make_context(raw, str(path))
+    strange = UnknownKeys(str(path), note)
+    for key, near in unknown_keys(raw, _SHAPE):
+        at = text.find(json.dumps(key.rpartition(".")[2], ensure_ascii=False))
+        strange.tell([(key, near)], text.count("\n", 0, at) + 1 if at >= 0 else None)
+    return context
 
 
 def make_context(raw: dict[str, Any], file: str = "context") -> Context:

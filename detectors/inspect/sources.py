@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
 from outrider.errors import InputError
+from outrider.unknown_keys import Note, quiet
 
 CHUNK_BYTES: Final = 1 << 20
 #: A line longer than this is cut: a gigabyte without a newline must not fill the memory. A rank's flight record on one line has
@@ -24,7 +25,8 @@ def _ignore(_count: int) -> None:
 
 
 class Source:
-    """One input. `name` is how people call it; `file` is None when it is the only one, so that evidence stays short."""
+    """One input. `name` is how people call it; `file` is None when it is the only one, so that evidence stays short; `note` takes
+    what a person should know of it."""
 
     def __init__(self, path: Path | None, *, file: str | None = None, progress: Progress = _ignore) -> None:
         self.path = path
@@ -32,6 +34,7 @@ class Source:
         self.file = file
         self.size = path.stat().st_size if path and path.is_file() else 0
         self._progress: Progress = _ignore
+        self.note: Note = quiet
         self._again = path is not None and path.is_file()
         self._stream: BinaryIO | None = None
         stream = self._open()

@@ -33,12 +33,12 @@ def _judge_one(source: Source, context: Context) -> list[Finding]:
     head = next(((number, line) for number, line in numbered if line.strip()), None)
     if head is None:
         raise InputError("is empty", file=source.name)
-    fleet = known_fleet(read_header(head[1], source.name, head[0]), context)
+    fleet = known_fleet(read_header(head[1], source.name, head[0], source.note), context)
     run = Replay(fleet, Policy(mode="act"), CodeBook(context.overrides))
     lines = _Lines(source.file)
     newest: dict[str, IncidentChange] = {}
     held, done = set[str](), set[str]()
-    signals = read_signals((line for _, line in numbered), fleet, source.name, head[0] + 1)
+    signals = read_signals((line for _, line in numbered), fleet, source.name, head[0] + 1, source.note)
     for decision in run.run(lines.watch(signals)):
         if isinstance(decision, IncidentChange):
             newest[decision.incident] = decision

@@ -18,6 +18,7 @@ from detectors.replay.words import aim
 from outrider.catalogue.codes import CodeBook
 from outrider.catalogue.faults import RESPONSES
 from outrider.cli.options import config_option
+from outrider.cli.warnings import warn
 from outrider.config.policy import Policy, PolicySection
 from outrider.errors import InputError
 
@@ -38,10 +39,10 @@ def replay(file: Path, as_json: bool, config: Path | None, quiet: bool) -> int:
     encode, lines = msgspec.json.Encoder().encode, Lines()
     with open_trace(file) as (name, stream):
         number, first = _first_line(stream, name)
-        fleet = read_header(first, name, number)
+        fleet = read_header(first, name, number, warn)
         run = Replay(fleet, policy, codes)
         out = sys.stdout.buffer
-        for decision in run.run(read_signals(stream, fleet, name, number + 1)):
+        for decision in run.run(read_signals(stream, fleet, name, number + 1, warn)):
             shown = lines.line(decision)
             found = found or (shown["event"] == "confirmed" and RESPONSES.index(shown["response"]) >= RESPONSES.index("page"))
             if as_json and not quiet:
@@ -70,8 +71,8 @@ def explain_incident(file: Path, incident: str | None, as_json: bool, config: Pa
     policy, codes = load_site(config)
     with open_trace(file) as (name, stream):
         number, first = _first_line(stream, name)
-        fleet = read_header(first, name, number)
-        signals = list(read_signals(stream, fleet, name, number + 1))
+        fleet = read_header(first, name, number, warn)
+        signals = list(read_signals(stream, fleet, name, number + 1, warn))
     stories = tell(Judge(fleet, policy, codes), signals, incident)
     for story in stories:
         if as_json:

@@ -12,6 +12,8 @@ import msgspec
 from outrider.errors import InputError
 from outrider.fleet import Fleet
 from outrider.signals import Signal
+from outrider.topology.graph import strange_keys
+from outrider.unknown_keys import Note, UnknownKeys, quiet, shape_of, unknown_keys
 from outrider.wire import UNREADABLE
 
 #: A line longer than this is not a signal; a dump that got into a trace must not fill the memory.
@@ -20,7 +22,7 @@ LINE_BYTES_MAX = 4 * 1024 * 1024
 PACE_MIN_SECONDS = 0.001
 
 
-class TraceSignal(Signal, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class TraceSignal(Signal, frozen=True, kw_only=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
     """A signal of a trace; `to` names the witnesses that received it (None: all)."""
 
     to: tuple[str, ...] | None = None
@@ -32,11 +34,15 @@ class _Header(Fleet, frozen=True, kw_only=True):
 
 _SIGNAL = msgspec.json.Decoder(TraceSignal)
 _HEADER = msgspec.json.Decoder(_Header)
+_HEADER_SHAPE, _SIGNAL_SHAPE = shape_of(_Header), shape_of(TraceSignal)
+_KEYS = frozenset(TraceSignal.__struct_fields__)
+#: What a pause says in `data`: `attempt`, `boot` and `observed_s` may stand in any signal's.
+_PAUSE_DATA: dict[str, None] = dict.fromkeys(("heartbeats", "steps", "kernel", "attempt", "boot", "observed_s"))
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
-def read_header(line: bytes, file: str, number: int = 1) -> Fleet:
-    """The site of a trace.
+def read_header(line: bytes, file: str, number: int = 1, note: Note = quiet) -> Fleet:
+    """The site of a trace. `note` is told of keys that nobody reads: the format may grow, and a slip of the pen must be seen.
 
     Raises:
         InputError: it is not a header, or it contradicts itself.
@@ -52,6 +58,10 @@ def read_header(line: bytes, file: str, number: int = 1) -> Fleet:
     except UNREADABLE as error:
         raise _mistake(error, file, number) from None
     check_header(header, file, number)
+    strange = UnknownKeys(file, note)
+    strange.tell(unknown_keys(raw, _HEADER_SHAPE), number)
+    for place, cable in enumerate(header.links):
+        strange.tell(((f"links[{place}].{key}", "a cable has two ends: from and to") for key in strange_keys(cable)), number)
     return header
 
 
@@ -120,14 +130,16 @@ def _check_job(job: Any, nodes: dict[str, Any], taken: dict[tuple[str, int], str
             raise wrong(f"{where}.limits.{name}", "must be more than 0")
 
 
-def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2) -> Iterator[tuple[int, TraceSignal]]:
-    """The signals of a trace with their line numbers, in order of time; blank lines are skipped.
+def read_signals(
+    lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2, note: Note = quiet
+) -> Iterator[tuple[int, TraceSignal]]:
+    """The signals of a trace with their line numbers, in order of time; blank lines are skipped, `note` as for the header.
 
     Raises:
         InputError: a line is no signal, time runs backwards, or it names a witness or (in a `pause`) a node that is
             not in the header.
     """
-    decode = _SIGNAL.decode
+    decode, unread = _SIGNAL.decode, UnknownKeys(file, note)
     last = float("-inf")
     witnesses = frozenset(fleet.witnesses)
     nodes = frozenset(node.node for node in fleet.nodes)
@@ -138,7 +150,7 @@ def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2
         except UNREADABLE:
             if not line.strip():
                 continue
-            signal = _again(line, file, number)
+            signal = _again(line, file, number, unread)
         if not math.isfinite(signal.t):
             raise InputError(f"must be a finite number of seconds, not {signal.t}", file=file, line=number, key="t")
         if signal.t < last:
@@ -149,6 +161,7 @@ def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2
             raise InputError(f"unknown witness {strange[0]!r}", file=file, line=number, key="to")
         if signal.kind == "pause":
             _check_pause(signal, nodes, file, number)
+            unread.tell(unknown_keys({"data": signal.data}, {"data": _PAUSE_DATA}), number)
         elif signal.kind == "job":
             _check_slots(signal, nodes, file, number)
         elif signal.kind == "step" and signal.job in automatic:
@@ -160,8 +173,8 @@ def read_signals(lines: Iterable[bytes], fleet: Fleet, file: str, first: int = 2
         yield number, signal
 
 
-def _again(line: bytes, file: str, number: int) -> TraceSignal:
-    """Python writes NaN and Infinity, which JSON does not know: such a line is read by Python's own reader."""
+def _again(line: bytes, file: str, number: int, unread: UnknownKeys) -> TraceSignal:
+    """A line with keys that nobody reads, or with NaN and Infinity, which Python writes and JSON does not know."""
     if len(line) > LINE_BYTES_MAX:
         raise InputError(f"is longer than {LINE_BYTES_MAX} bytes", file=file, line=number)
     try:
@@ -171,9 +184,11 @@ def _again(line: bytes, file: str, number: int) -> TraceSignal:
     if not isinstance(raw, dict):
         raise InputError("must be a JSON object", file=file, line=number)
     try:
-        return msgspec.convert(raw, TraceSignal)
+        signal = msgspec.convert({key: value for key, value in raw.items() if key in _KEYS}, TraceSignal)
     except UNREADABLE as problem:
         raise _mistake(problem, file, number) from None
+    unread.tell(unknown_keys(raw, _SIGNAL_SHAPE), number)
+    return signal
 
 
 def _mistake(error: Exception, file: str, line: int) -> InputError:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from outrider.fleet import Fleet, Job, Node
+from outrider.topology.graph import ends_of, strange_keys
 
 
 class NodeEntry(Node, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -34,6 +35,12 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"nodes named twice: {', '.join(twice)}")
         if strange := sorted(set(self.spares) - set(count)):
             raise ValueError(f"spares that are no nodes: {', '.join(strange)}")
+
+        for place, cable in enumerate(self.links):
+            if ends_of(cable) is None:
+                raise ValueError(f"links[{place}] names no two switches: from and to")
+            if strange := strange_keys(cable):
+                raise ValueError(f"links[{place}].{strange[0]}: unknown key; a cable has two ends: from and to")
 
     def fleet(self, witnesses: tuple[str, ...]) -> Fleet:
         """The picture of the site that the judge starts from."""

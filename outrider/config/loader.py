@@ -1,20 +1,23 @@
 """Reads a TOML file into typed sections and tells of all mistakes at once, each with file, line and key."""
 
-import difflib
 import re
 import tomllib
 import typing
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from outrider.errors import InputError, OutriderError
+from outrider.unknown_keys import hint
 
 S = TypeVar("S", bound=msgspec.Struct)
 #: Keys whose values are never shown.
 _SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
+#: One name in a table's head, quoted (`policy.faults."node.lost"`) or not.
+_NAME = re.compile(r"""\"[^\"]*\"|'[^']*'|[\w-]+""")
 #: Where a value stands: keys, and places in a list of tables.
 Path_ = tuple[str | int, ...]
 
@@ -107,23 +110,35 @@ def _build(kind: Any, table: Any, file: str, text: str, path: Path_) -> tuple[An
 def _convert(kind: Any, raw: Any, file: str, text: str, path: Path_) -> tuple[Any, list[InputError]]:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return _build(kind, raw, file, text, path)
+    if (element := _element(kind)) is not None and isinstance(raw, list if typing.get_origin(kind) is tuple else dict):
+        return _elements(element, raw, file, text, path)
     try:
         return msgspec.convert(raw, kind, strict=True), []
     except msgspec.ValidationError as error:
-        if problems := _elements(kind, raw, file, text, path):
-            return None, problems
         what, _, inside = str(error).partition(" - at `$")  # msgspec's way to name an element of a list or table
         shown = "" if _SECRET.search(str(path[-1])) else f" (is {raw!r})"
         more = "" if inside else _choices(kind) or shown
         return None, [InputError(what + more, file=file, line=_line_of(text, path), key=_key(path) + inside.rstrip("`"))]
 
 
-def _elements(kind: Any, raw: Any, file: str, text: str, path: Path_) -> list[InputError]:
-    """The mistakes in a list of tables (`[[fleet.nodes]]`), each with the line of its own table."""
-    element = next((one for one in typing.get_args(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
-    if typing.get_origin(kind) is not tuple or element is None or not isinstance(raw, list):
-        return []
-    return [problem for index, one in enumerate(raw) for problem in _build(element, one, file, text, (*path, index))[1]]
+def _element(kind: Any) -> type[msgspec.Struct] | None:
+    """What a list of tables (`[[fleet.nodes]]`) or a table of tables (`[catalogue.xid.94]`) is made of; None for all else."""
+    arguments = typing.get_args(kind)
+    one = arguments[{tuple: 0, dict: 1}[origin]] if (origin := typing.get_origin(kind)) in (tuple, dict) and arguments else None
+    return one if isinstance(one, type) and issubclass(one, msgspec.Struct) else None
+
+
+def _elements(
+    element: type[msgspec.Struct], raw: list[Any] | dict[str, Any], file: str, text: str, path: Path_
+) -> tuple[Any, list[InputError]]:
+    """Many tables of one kind; each mistake has the line of its own table."""
+    places: Iterable[tuple[int | str, Any]] = raw.items() if isinstance(raw, dict) else enumerate(raw)
+    values: dict[int | str, Any] = {}
+    problems = []
+    for place, one in places:
+        values[place], wrong = _build(element, one, file, text, (*path, place))
+        problems += wrong
+    return (values if isinstance(raw, dict) else tuple(values.values())), problems
 
 
 def _key(path: Path_) -> str:
@@ -137,9 +152,7 @@ def _choices(kind: Any) -> str:
 
 
 def _unknown(file: str, text: str, path: Path_, known: list[str]) -> InputError:
-    near = difflib.get_close_matches(str(path[-1]), known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
-    return InputError(f"unknown key{hint}", file=file, line=_line_of(text, path), key=_key(path))
+    return InputError(f"unknown key; {hint(str(path[-1]), known)}", file=file, line=_line_of(text, path), key=_key(path))
 
 
 def _line_of(text: str, path: Path_) -> int | None:
@@ -149,7 +162,7 @@ def _line_of(text: str, path: Path_) -> int | None:
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped.startswith("["):
-            section = tuple(part.strip().strip('"') for part in stripped.partition("#")[0].strip().strip("[]").split("."))
+            section = tuple(match[0].strip("\"'") for match in _NAME.finditer(stripped.strip("[").partition("]")[0]))
             if stripped.startswith("[["):
                 counts[section] += 1
                 section = (*section, counts[section] - 1)

@@ -121,6 +121,14 @@ def ends_of(cable: dict[str, Any]) -> tuple[str, str] | None:
     return (names[0], names[1]) if len(names) == 2 else None
 
 
+def strange_keys(cable: dict[str, Any]) -> list[str]:
+    """What stands beside the two ends of a cable and is read by nobody."""
+    ends = next((set(pair) for pair in ENDS if cable.keys() >= set(pair)), None)
+    if ends is None:
+        ends = set([name for name, value in cable.items() if isinstance(value, str)][:2])
+    return sorted(cable.keys() - ends)
+
+
 def _empty() -> "nx.DiGraph[Vertex]":
     try:
         import networkx as nx
