@@ -2,6 +2,8 @@
 
 import msgspec
 
+from outrider.config.paths import SitePath
+
 
 class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of all agents of the site; each adds the name of its node, and its node's address from `[fleet]`.
@@ -26,8 +28,8 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     collect: whether collectors run that are not named. Each runs only where its source is found.
     """
 
-    run_dir: str = "/dev/shm/outrider"  # noqa: S108 - the one place where every Linux has a memory file system
-    state_dir: str = ""
+    run_dir: SitePath = "/dev/shm/outrider"  # noqa: S108 - the one place where every Linux has a memory file system
+    state_dir: SitePath = ""
     udp_port: int = 9471
     closed_port: int = 9479
     metrics_address: str = "127.0.0.1"

@@ -2,12 +2,14 @@
 
 from msgspec import Struct
 
+from outrider.config.paths import SitePath, SiteProgram
+
 
 class MountEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One mount to probe. `path`: a folder on it that the agent may write to. `server`: whose it is, for the graph of blame.
     `deadline_seconds`: a probe that takes longer is told as a hang."""
 
-    path: str
+    path: SitePath
     server: str = ""
     deadline_seconds: float = 5.0
 
@@ -16,7 +18,7 @@ class LogEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Log files of ranks or trainers. `glob`: which files; `{job}` and `{rank}` in it stand for those parts of the path.
     `job`: if the path does not say it."""
 
-    glob: str
+    glob: SitePath
     job: str = ""
 
 
@@ -39,24 +41,24 @@ class CollectorsSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     provider: `aws`, `gcp` or `azure`: whose notices of reclaim are fetched; empty: none. provider_url: another address for them.
     """
 
-    sysfs_root: str = "/sys"
-    proc_root: str = "/proc"
-    kmsg_path: str = "/dev/kmsg"
+    sysfs_root: SitePath = "/sys"
+    proc_root: SitePath = "/proc"
+    kmsg_path: SitePath = "/dev/kmsg"
     kmsg_user_records: bool = False
-    journalctl: str = "journalctl"
+    journalctl: SiteProgram = "journalctl"
     interval_seconds: float = 10.0
     interfaces: tuple[str, ...] = ()
     mounts: tuple[MountEntry, ...] = ()
     storage_interval_seconds: float = 15.0
     dcgm_url: str = ""
-    nvml_library: str = ""
+    nvml_library: SiteProgram = ""
     rank_logs: tuple[LogEntry, ...] = ()
-    flight_dir: str = ""
-    flight_pipe: str = ""
+    flight_dir: SitePath = ""
+    flight_pipe: SitePath = ""
     ras_address: str = ""
     train_logs: tuple[LogEntry, ...] = ()
     train_page_url: str = ""
-    tensorboard_dir: str = ""
+    tensorboard_dir: SitePath = ""
     train_job: str = ""
     provider: str = ""
     provider_url: str = ""

@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from outrider.config.paths import SitePath
+
 
 class LedgerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the ledger is, and its bounds.
@@ -19,7 +21,7 @@ class LedgerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     backend: Literal["sqlite", "etcd"] = "sqlite"
-    path: str = "outrider-state/ledger.db"
+    path: SitePath = "outrider-state/ledger.db"
     endpoints: tuple[str, ...] = ("http://127.0.0.1:2379",)
     prefix: str = "/outrider/"
     compact: bool = True

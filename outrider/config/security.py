@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from outrider.config.paths import SitePath
 from outrider.errors import InputError
 
 
@@ -18,10 +19,10 @@ class SecuritySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     viewer_token_file: bearer token of people and programs that only look.
     """
 
-    heartbeat_key_file: str = ""
-    agent_token_file: str = ""
-    operator_token_file: str = ""
-    viewer_token_file: str = ""
+    heartbeat_key_file: SitePath = ""
+    agent_token_file: SitePath = ""
+    operator_token_file: SitePath = ""
+    viewer_token_file: SitePath = ""
 
     def heartbeat_keys(self) -> tuple[bytes, ...]:
         """The keys, the signing one first. Raises InputError."""

@@ -13,6 +13,7 @@ import msgspec
 
 import outrider.config
 from outrider.config.loader import load_sections
+from outrider.config.paths import from_folder
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -55,11 +56,15 @@ def section_types() -> dict[str, type[msgspec.Struct]]:
 
 
 def read_config(path: str | Path | None) -> Config:
-    """Reads a whole configuration file; None gives the defaults.
+    """Reads a whole configuration file, its relative paths counted from its folder; None gives the defaults.
 
     Raises:
         InputError: the file cannot be read.
         ConfigError: something in it is wrong; all of it is told.
     """
     place = Path(path) if path is not None else None
-    return Config(load_sections(place, section_types()), place)
+    sections = load_sections(place, section_types())
+    if place is not None:
+        folder = place.absolute().parent
+        sections = {name: from_folder(section, folder) for name, section in sections.items()}
+    return Config(sections, place)

@@ -7,6 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from outrider.config.paths import SitePath, SiteProgram
+
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One receiver of webhooks: `[[alerts.targets]]`.
@@ -20,8 +22,8 @@ class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     url: str
     types: tuple[str, ...] = ()
-    secret_files: tuple[str, ...] = ()
-    ca_file: str = ""
+    secret_files: tuple[SitePath, ...] = ()
+    ca_file: SitePath = ""
     timeout_seconds: float = 5.0
     attempts_max: int = 12
 
@@ -42,7 +44,7 @@ class AlertmanagerTarget(Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: str
     urls: tuple[str, ...]
     types: tuple[str, ...] = ()
-    token_file: str = ""
+    token_file: SitePath = ""
     repeat_seconds: float = 60.0
     hold_seconds: float = 3600.0
     timeout_seconds: float = 5.0
@@ -66,7 +68,7 @@ class NotifyTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     name: str
-    url_file: str
+    url_file: SitePath
     types: tuple[str, ...] = ("incident.confirmed", "incident.resolved")
     jobs: tuple[str, ...] = ()
     severities: tuple[str, ...] = ("warning", "critical")
@@ -89,11 +91,11 @@ class SlurmTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     name: str
     url: str = ""
     user: str = "root"
-    token_file: str = ""
-    scontrol: str = "scontrol"
+    token_file: SitePath = ""
+    scontrol: SiteProgram = "scontrol"
     types: tuple[str, ...] = ()
     jobs: dict[str, int] = {}
-    rank_map_dir: str = "outrider-state/ranks"
+    rank_map_dir: SitePath = "outrider-state/ranks"
     settle_seconds: float = 60.0
     timeout_seconds: float = 5.0
     attempts_max: int = 12
@@ -122,8 +124,8 @@ class KubernetesTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str
     url: str = ""
-    token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path
-    ca_file: str = ""
+    token_file: SitePath = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path
+    ca_file: SitePath = ""
     namespaces: tuple[str, ...] = ("default",)
     job_label: str = "outrider.dev/job"
     no_execute: bool = False
@@ -154,7 +156,7 @@ class HostsTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     start: tuple[str, ...]
     stop: tuple[str, ...]
     jobs: dict[str, tuple[str, ...]] = {}
-    state_dir: str = "outrider-state/hosts"
+    state_dir: SitePath = "outrider-state/hosts"
     master_port: int = 29400
     master_ports: int = 64
     types: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ import ssl
 
 from msgspec import Struct
 
+from outrider.config.paths import SitePath
 from outrider.tls import client_context
 
 
@@ -23,9 +24,9 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     heartbeat_port: int
     address: str = "127.0.0.1"
     vantage: str = ""
-    tls_cert: str = ""
-    tls_key: str = ""
-    tls_ca: str = ""
+    tls_cert: SitePath = ""
+    tls_key: SitePath = ""
+    tls_ca: SitePath = ""
 
     def __post_init__(self) -> None:
         for key in ("http_port", "heartbeat_port"):
@@ -52,7 +53,7 @@ class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     members: three or five; an even number adds no safety.
     shared_vantage_ok: admits openly that witnesses share a vantage point (one machine); `status` shows it either way.
-    state_dir: folder of the journals; a relative path counts from where the witness is started.
+    state_dir: folder of the journals.
     batch_bytes_max: most bytes of one POST of signals; a larger one is answered 413.
     signals_queue_max: signals a second and witness; above it the answer is 503, so that agents keep them.
     journal_bytes_max: size of one journal file (compressed), of which two are kept. 0: no journal. 1,000 nodes fill it in hours.
@@ -63,7 +64,7 @@ class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     members: tuple[Member, ...] = ()
     shared_vantage_ok: bool = False
-    state_dir: str = "outrider-state"
+    state_dir: SitePath = "outrider-state"
     batch_bytes_max: int = 4 << 20
     signals_queue_max: int = 50_000
     journal_bytes_max: int = 256 << 20
