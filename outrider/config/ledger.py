@@ -38,3 +38,5 @@ class LedgerSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("poll_seconds must be 0.005..1")
         if self.backend == "etcd" and not self.endpoints:
             raise ValueError("endpoints: etcd needs at least one address")
+        if self.backend == "etcd" and not self.prefix.strip("/ "):
+            raise ValueError("prefix must be a name of this site's own: without one its ledger would be the whole of etcd")

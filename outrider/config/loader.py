@@ -18,6 +18,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 _SECRET = re.compile(r"secret|token|password|key", re.IGNORECASE)
 #: One name in a table's head, quoted (`policy.faults."node.lost"`) or not.
 _NAME = re.compile(r"""\"[^\"]*\"|'[^']*'|[\w-]+""")
+#: `port must be ..`, `port is 0; allowed: ..`, `port: ..`: a field's own check of its value.
+_ABOUT = re.compile(r"(\w+)(?:: | (?=must |is |needs ))")
 #: Where a value stands: keys, and places in a list of tables.
 Path_ = tuple[str | int, ...]
 
@@ -104,7 +106,10 @@ def _build(kind: Any, table: Any, file: str, text: str, path: Path_) -> tuple[An
     try:
         return kind(**values), []
     except (ValueError, TypeError) as error:
-        return None, [InputError(str(error), file=file, line=_line_of(text, path), key=_key(path))]
+        what = str(error)
+        if (match := _ABOUT.match(what)) and match[1] in known:
+            path, what = (*path, match[1]), what[match.end() :]
+        return None, [InputError(what, file=file, line=_line_of(text, path), key=_key(path))]
 
 
 def _convert(kind: Any, raw: Any, file: str, text: str, path: Path_) -> tuple[Any, list[InputError]]:

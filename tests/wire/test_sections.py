@@ -6,6 +6,7 @@ import pytest
 
 from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
+from outrider.config.ledger import LedgerSection
 from outrider.config.loader import ConfigError, load_sections
 from outrider.config.security import SecuritySection, write_secret
 from outrider.config.site import SiteSection, read_config
@@ -55,6 +56,38 @@ node = "n2"
 def test_a_wrong_value_is_told(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load(tmp_path, text)
+
+
+@pytest.mark.parametrize("backend", ["etcd", "sqlite"])
+@pytest.mark.parametrize("prefix", ["", "/", "//", " / "])
+def test_the_whole_of_etcd_is_no_ledger(prefix: str, backend: str, tmp_path: Path) -> None:
+    """An empty prefix would show a ledger that is empty, or another program's keys. SQLite has none."""
+    path = tmp_path / "site.toml"
+    path.write_text(f'[ledger]\nbackend = "{backend}"\nprefix = "{prefix}"\n')
+    if backend == "sqlite":
+        assert read_config(path).get(LedgerSection).backend == "sqlite"
+        return
+    with pytest.raises(ConfigError) as error:
+        read_config(path)
+    assert str(error.value).startswith(f"{path}:3: ledger.prefix: must be ")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[agent]\nusers = []\nudp_port = 70000", ":3: agent.udp_port: is 70000; allowed"),
+        ('[[alerts.targets]]\nname = "a"\nurl = "ftp://x"', ":3: alerts.targets[0].url: must start with"),
+        ('[ledger]\nbackend = "etcd"\nendpoints = []', ":3: ledger.endpoints: etcd needs"),
+        ('[[witness.members]]\nname = "w"\nheartbeat_port = 1\nhttp_port = 0', ":4: witness.members[0].http_port: must be 1.."),
+        ('[fleet]\nspares = ["n9"]', ":1: fleet: spares that are no nodes: n9"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_with_its_own_key_and_line(text: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        read_config(path)
+    assert str(error.value).startswith(f"{path}{told}")
 
 
 def test_a_new_secret_serves_as_key_and_as_token(tmp_path: Path) -> None:
