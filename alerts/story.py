@@ -158,9 +158,9 @@ def _votes(picture: dict[str, Any]) -> str:
 
 
 def _done(picture: dict[str, Any]) -> str:
-    states: dict[str, list[str]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for row in picture.get("actions") or ():
-        states.setdefault(row.get("decision_id", ""), []).append(row.get("state", ""))
+        rows.setdefault(row.get("decision_id", ""), []).append(row)
     lines = []
     for line in picture.get("history") or ():
         action, target = line.get("action"), line.get("target") or {}
@@ -173,7 +173,7 @@ def _done(picture: dict[str, Any]) -> str:
         if line.get("refused"):
             lines.append(f"  not done: {words} ({line['refused']})")
         else:
-            lines.append(f"  {words}: {_outcome(states.get(line.get('decision_id', ''), []))}")
+            lines.append(f"  {words}: {_outcome(rows.get(line.get('decision_id', ''), []))}")
     return "\n".join(["What was done:", *lines]) if lines else "What was done: nothing yet."
 
 
@@ -192,12 +192,15 @@ def _notes(picture: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _outcome(states: list[str]) -> str:
-    if not states:
+def _outcome(rows: list[dict[str, Any]]) -> str:
+    """How an action stands; of one that failed, what the other side said, which says what to do."""
+    if not rows:
         return "asked"
-    if "dead" in states:
-        return "failed"
-    return "done" if all(state == "done" for state in states) else "under way"
+    for row in rows:
+        if row.get("state") == "dead":
+            said = f": {row['error']}" if row.get("error") else ""
+            return f"failed{said} (`outrider outbox retry {row.get('id')}` tries it again)"
+    return "done" if all(row.get("state") == "done" for row in rows) else "under way"
 
 
 def _left(picture: dict[str, Any], names: dict[str, str]) -> str:

@@ -66,7 +66,8 @@ SELF: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     ("OutriderBrake", "max by (brake) (outrider_brake) > 0", "0s", "critical",
      "A brake holds every action back. `outrider status` says why; `outrider resume --reset-brake` lets go."),
     ("OutriderDeadLetters", 'max(outrider_outbox_rows{state="dead"}) > 0', "1m", "warning",
-     "Messages were given up. `outrider outbox --state dead` lists them, `outrider outbox retry` sends them again."),
+     "Orders or messages were given up. `outrider outbox --state dead` says why and what to do, `outrider outbox retry` sends them"
+     " again."),
     ("OutriderTargetDown", "max by (target) (outrider_target_breaker_open) > 0", "5m", "warning", "A target takes nothing."),
     ("OutriderOutboxGrows", 'sum(outrider_outbox_rows{state=~"pending|failed"}) > 1000', "5m", "warning",
      "More than a thousand messages wait to leave."),

@@ -17,7 +17,7 @@ import msgspec
 from alerts.bodies import Data
 from alerts.run_command import filled, run_command
 from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, fence_of, job_of, node_of, reason_of
-from alerts.schedulers.ranks import file_name, make_map, moved, write_map
+from alerts.schedulers.ranks import DamagedError, file_name, make_map, moved, write_map
 from outrider.config.targets import HostsTarget
 from outrider.wire import UNREADABLE
 
@@ -162,8 +162,11 @@ class HostsScheduler:
             return msgspec.json.decode((self._folder / "state.json").read_bytes(), type=State)
         except FileNotFoundError:
             return State()
-        except (OSError, *UNREADABLE) as error:
-            raise SchedulerError(f"{self._folder / 'state.json'}: {error}", "strange_answer", again=True) from None
+        except OSError as error:
+            raise SchedulerError(f"{error.filename} cannot be read: {error.strerror}", "unreadable", again=True) from None
+        except UNREADABLE as error:
+            more = ": it says which node holds which slot: put a copy of it back, then `outrider outbox retry --all`"
+            raise DamagedError(self._folder / "state.json", error, more) from None
 
     def _put(self, state: State, name: str, job: Job) -> None:
         self._write(msgspec.structs.replace(state, jobs=state.jobs | {name: job}))

@@ -26,6 +26,14 @@ class UnwritableError(SchedulerError):
         super().__init__(reason, "unwritable", again=True)
 
 
+class DamagedError(SchedulerError):
+    """A file of ours does not hold what we wrote. `path`: which, `why`: what is wrong with it."""
+
+    def __init__(self, path: Path, why: object, more: str = "") -> None:
+        super().__init__(f"{path} is damaged ({why}){more}", "damaged", again=False)
+        self.path, self.why = path, why
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's place. Rank and slot are one number: the slot's place in the job."""
 
@@ -143,15 +151,36 @@ def read_map(folder: Path, job: str) -> RankMap | None:
     """The map of a job's latest attempt that we wrote; None: there is none.
 
     Raises:
-        SchedulerError: it is there and no map.
+        DamagedError: it is there and no map of this job.
+        SchedulerError: it cannot be read now.
     """
     path = folder / f"{file_name(job)}.ranks.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RankMap)
+        known = msgspec.json.decode(path.read_bytes(), type=RankMap)
     except FileNotFoundError:
         return None
-    except (OSError, *UNREADABLE) as error:
-        raise SchedulerError(f"{path}: {error}", "strange_answer", again=True) from None
+    except OSError as error:
+        raise SchedulerError(f"{path}: the rank map cannot be read: {error.strerror}", "unreadable", again=True) from None
+    except UNREADABLE as error:
+        raise DamagedError(path, error) from None
+    if known.job != job or not known.ranks or any(place.slot != slot or not place.node for slot, place in enumerate(known.ranks)):
+        raise DamagedError(path, f"it is no rank map of {job}")
+    return known
+
+
+def read_hosts(folder: Path, job: str) -> list[str]:
+    """The node of each slot as the host file has it; empty where there is none that can be read."""
+    try:
+        return (folder / f"{file_name(job)}.hosts").read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError):
+        return []
+
+
+def fits(slots: Sequence[str], nodes: Sequence[str], replace: Sequence[Replace]) -> bool:
+    """Whether slots can be those of an attempt on `nodes` (empty: not known) of which `replace` moves some. Pure."""
+    if not slots or (nodes and set(slots) != set(nodes)):
+        return False
+    return all(item.slot < len(slots) and slots[item.slot] in (item.from_, item.to) for item in replace)
 
 
 def _replace(path: Path, content: bytes) -> None:

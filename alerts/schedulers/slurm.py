@@ -14,7 +14,7 @@ from typing import Final
 
 from alerts.bodies import Data
 from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, fence_of, job_of, node_of, reason_of
-from alerts.schedulers.ranks import make_map, moved, read_map, told, write_map
+from alerts.schedulers.ranks import DamagedError, RankMap, fits, make_map, moved, read_hosts, read_map, told, write_map
 from alerts.schedulers.slurm_api import SlurmApi
 from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode
 from outrider.config.targets import SlurmTarget
@@ -89,7 +89,7 @@ class SlurmScheduler:
         job = await self._find(job_of(order))
         if (early := _judge(job, order)) is not None:
             return early
-        nodes = await self._placed(job, order)
+        nodes, note = await self._placed(job, order)
         if "PENDING" not in job.states or not job.held:
             job = await self._hold(job)
         job = await self._settled(job, order)
@@ -98,7 +98,7 @@ class SlurmScheduler:
             write_map(self._folder, make_map(job_of(order), attempt, order.fence, nodes))
         await self._start(job, order, nodes)
         where = ",".join(nodes) or "nodes of Slurm's choice"
-        note = f"job {job.job_id} starts attempt {attempt} on {where}"
+        note = f"job {job.job_id} starts attempt {attempt} on {where}{note}"
         return Done(status="done", note=note, detail={"attempt": attempt, "nodes": nodes})
 
     async def _remember(self, node: str) -> str:
@@ -139,17 +139,20 @@ class SlurmScheduler:
             raise SchedulerError(f"Slurm knows no job called {name}", "no_such_job", again=False)
         return max(named, key=lambda job: (not job.states & OVER, job.job_id))
 
-    async def _placed(self, job: SlurmJob, order: Data) -> list[str]:
-        """The node of each slot for the next attempt; empty where nobody knows where the ranks were: Slurm chooses then."""
-        known = read_map(self._folder, job_of(order))
-        if known is not None and known.fence >= order.fence:
-            return list(known.nodes)
-        if known is not None and (not job.nodes or set(known.nodes) == set(job.nodes)):
-            slots = list(known.nodes)
-        elif job.nodes:
-            slots = _slots(job)
-        elif not (slots := told(order)):  # Slurm has requeued it by itself and forgot: the council has not
-            return []
+    async def _placed(self, job: SlurmJob, order: Data) -> tuple[list[str], str]:
+        """The node of each slot for the next attempt (empty where nobody knows where the ranks were: Slurm chooses then), and what
+        people should know of it."""
+        note = ""
+        try:
+            known = read_map(self._folder, job_of(order))
+        except DamagedError as error:
+            known, slots, note = None, self._rebuilt(job, order, error), f"; {error}: it is made anew"
+        else:
+            if known is not None and known.fence >= order.fence:
+                return list(known.nodes), note
+            slots = self._known_slots(known, job, order)
+        if not slots:
+            return [], note
         all_nodes = await self._api.nodes()
         known_names = {node.name for node in all_nodes}
         strange = sorted({item.to for item in order.replace if item.to} - known_names)
@@ -157,7 +160,30 @@ class SlurmScheduler:
             raise SchedulerError(f"no node is called {', '.join(strange)}", "no_such_node", again=False)
         free = sorted(node.name for node in all_nodes if job.partition in node.partitions and _node_state(node).in_service
                       and not _node_state(node).busy)  # fmt: skip
-        return moved(slots, order.replace, free)
+        return moved(slots, order.replace, free), note
+
+    @staticmethod
+    def _known_slots(known: RankMap | None, job: SlurmJob, order: Data) -> list[str]:
+        if known is not None and (not job.nodes or set(known.nodes) == set(job.nodes)):
+            return list(known.nodes)
+        # Where Slurm has requeued it by itself and forgot, the council has not.
+        return _slots(job) if job.nodes else told(order)
+
+    def _rebuilt(self, job: SlurmJob, order: Data, error: DamagedError) -> list[str]:
+        """The node of each slot from whoever else knows: the host file by which srun placed the ranks, the order (the council's
+        own record), Slurm's placing of a job that nobody has placed before.
+
+        Raises:
+            DamagedError: none of them can be right; it says what a person does.
+        """
+        for slots in (read_hosts(self._folder, job_of(order)), told(order), _slots(job) if job.nodes else []):
+            if fits(slots, job.nodes, order.replace):
+                return slots
+        more = (
+            ", and neither the host file beside it, the order nor Slurm says which rank ran where: put a copy of it back, or remove"
+            " it, its .hosts and its .env (the ranks are then placed anew), then `outrider outbox retry --all`"
+        )
+        raise DamagedError(error.path, error.why, more)
 
     async def _hold(self, job: SlurmJob) -> SlurmJob:
         """Held before it is killed, so that Slurm starts it nowhere meanwhile. "Already pending" is success."""

@@ -97,6 +97,13 @@ def test_page_warns_of_repeat_offenders_and_of_jobs_that_loop() -> None:
     assert "nobody answered" in told
 
 
+def test_page_says_why_an_action_failed_and_how_it_is_tried_again() -> None:
+    line = {"event": "action", "action": "restart", "target": {"job": "llm-7"}, "decision_id": "d1"}
+    dead = {"id": "d1.slurm", "decision_id": "d1", "state": "dead", "error": "/ranks/llm-7.ranks.json is damaged: put a copy back"}
+    told = tell(picture(history=[line], actions=[dead]), AlertsConfig(), "site", Redactor()).body
+    assert "failed: /ranks/llm-7.ranks.json is damaged: put a copy back (`outrider outbox retry d1.slurm` tries it again)" in told
+
+
 class FakeNotifier:
     """Stands for apprise: keeps what was said; addresses must begin with `good`."""
 

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -283,6 +283,73 @@ async def test_scheduler_that_fails_is_tried_again_and_finishes_then(stage: Stag
         stage.world.log.unlink()
     assert (await stage.scheduler.restart(RESTART)).status == "done"
     assert stage.placed() == ["n1", "n9", "n3"]
+
+
+# -- a rank map that is damaged --------------------------------------------------------------------------------------------
+
+DAMAGE = {
+    "cut off": lambda text: text[: len(text) // 2],
+    "empty": lambda _: "",
+    "zeroes": lambda text: "\0" * len(text),
+    "another's": lambda text: text.replace('"j1"', '"j2"'),
+    "no ranks": lambda _: '{"job": "j1", "attempt": 2, "fence": 5, "ranks": []}',
+    "out of order": lambda text: text.replace('"slot": 0', '"slot": 7'),
+}
+
+
+async def slurm_in_its_second_attempt(folder: Path) -> tuple[FakeSlurm, SlurmScheduler]:
+    """n9 has taken slot 1; the ranks are no longer in the order in which Slurm names the nodes."""
+    world = FakeSlurm(folder)
+    scheduler = SlurmScheduler(SlurmTarget(name="slurm", rank_map_dir=str(folder)), world)
+    await scheduler.quarantine(order(node="n2"))
+    await scheduler.restart(RESTART)
+    await scheduler.release(order(6, node="n2"))
+    world.one = replace(world.one, nodes=tuple(sorted(world.one.nodes)))
+    assert world.one.nodes == ("n1", "n3", "n9") and read_map(folder, "j1").nodes == ("n1", "n9", "n3")
+    return world, scheduler
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize("told_by", ["host file", "order"])
+async def test_a_damaged_rank_map_is_made_anew_from_who_else_knows_the_ranks(
+    tmp_path: Path, damage: Callable[[str], str], told_by: str
+) -> None:
+    world, scheduler = await slurm_in_its_second_attempt(tmp_path)
+    path = tmp_path / "j1.ranks.json"
+    path.write_text(damage(path.read_text()))
+    slots: tuple[str, ...] = ()
+    if told_by == "order":
+        (tmp_path / "j1.hosts").write_text("n4\nn5\n")  # of another day
+        slots = ("n1", "n9", "n2")
+    drained = await scheduler.quarantine(order(8, node="n3"))
+    assert str(path) in drained.note and "damaged" in drained.note, "no damage keeps a sick node in service"
+    swap = (Replace(slot=2, from_="n3", to="n2"),)
+    done = await scheduler.restart(order(9, job="j1", attempt=2, replace=swap, slots=slots))
+    assert done.status == "done" and f"{path} is damaged" in done.note and "made anew" in done.note
+    assert world.placed() == ("n1", "n9", "n2")
+
+
+async def test_a_damaged_rank_map_that_nobody_can_replace_tells_the_person_what_to_do(tmp_path: Path) -> None:
+    """Slurm names the nodes in an order of its own: a rank map guessed from it would put the spare into a sound node's slot."""
+    world, scheduler = await slurm_in_its_second_attempt(tmp_path)
+    path = tmp_path / "j1.ranks.json"
+    path.write_text("{")
+    (tmp_path / "j1.hosts").unlink()
+    with pytest.raises(SchedulerError, match=r"put a copy of it back, or remove it.*outrider outbox retry") as caught:
+        await scheduler.restart(order(9, job="j1", attempt=2, replace=(Replace(slot=2, from_="n3", to="n2"),)))
+    assert (caught.value.code, caught.value.again) == ("damaged", False), "trying again mends no file"
+    assert str(path) in caught.value.reason
+    assert world.restarts() == 1 and path.read_text() == "{", "nothing was ended, and what there is to look at is left"
+
+
+async def test_a_damaged_record_of_plain_hosts_tells_the_person_what_to_do(tmp_path: Path) -> None:
+    world = Hosts(tmp_path)
+    scheduler = HostsScheduler(world.target)
+    await scheduler.open()
+    (tmp_path / "state" / "state.json").write_text("{")
+    with pytest.raises(SchedulerError, match=r"state\.json is damaged .* put a copy of it back, then `outrider outbox") as caught:
+        await scheduler.restart(RESTART)
+    assert (caught.value.code, caught.value.again, world.calls("stop")) == ("damaged", False, [])
 
 
 # -- what stands between the deliverer and a scheduler ---------------------------------------------------------------------
