@@ -3,10 +3,13 @@
 import contextlib
 import hmac
 import ipaddress
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
+import structlog
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from detectors.witness.ledger import Ledger, LedgerError
 from detectors.witness.outbox import RowState
@@ -14,6 +17,9 @@ from outrider import __version__
 from outrider.config.alerts import AlertsConfig
 from outrider.errors import InputError
 from outrider.metrics import METRICS
+from outrider.tls import RenewedContext, readings, server_context
+
+log = structlog.get_logger()
 
 #: States that a person looks after; what is done is no news.
 STATES: tuple[RowState, ...] = ("pending", "sent", "failed", "dead")
@@ -33,6 +39,8 @@ class DelivererMetrics:
         self._breaker = Gauge(*_named("outrider_target_breaker_open"), registry=self.registry)
         self._rows = Gauge(*_named("outrider_outbox_rows"), registry=self.registry)
         Gauge(*_named("outrider_build_info"), registry=self.registry).labels(__version__, "deliverer").set(1)
+        self._tls = _Tls()
+        self.registry.register(self._tls)
 
     def attempt(self, target: str, outcome: str, seconds: float) -> None:
         self._attempts.labels(target, outcome).inc()
@@ -55,13 +63,15 @@ class DelivererMetrics:
         """Serves `/metrics` while it lasts, where a port is set: to anybody on loopback, else to those with a viewer's token.
 
         Raises:
-            InputError: not loopback and no token, or the port is taken.
+            InputError: not loopback and no token, a certificate that does not serve, or the port is taken.
         """
         if not settings.metrics_port:
             yield
             return
         if not tokens and not _is_loopback(settings.metrics_address):
             raise InputError("is not loopback: set security.viewer_token_file", key="alerts.metrics_address")
+        if settings.metrics_tls_cert:
+            self._tls.context = server_context(settings.metrics_tls_cert, settings.metrics_tls_key, log)
         allowed = [f"Bearer {token}".encode() for token in tokens]
 
         async def answer(request: web.Request) -> web.Response:
@@ -76,12 +86,29 @@ class DelivererMetrics:
         await runner.setup()
         try:
             try:
-                await web.TCPSite(runner, settings.metrics_address, settings.metrics_port).start()
+                place = (settings.metrics_address, settings.metrics_port)
+                await web.TCPSite(runner, *place, ssl_context=self._tls.context).start()
             except OSError as error:
                 raise InputError(f"port {settings.metrics_port}: {error.strerror}", key="alerts.metrics_port") from None
             yield
         finally:
             await runner.cleanup()
+
+
+class _Tls(Collector):
+    """What the page says of certificates. `context`: of its own listener; None: clear text."""
+
+    context: RenewedContext | None = None
+
+    def describe(self) -> list[GaugeMetricFamily | CounterMetricFamily]:
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        for name, labels, value in readings("deliverer", self.context):
+            plain, words, names = _named(name)
+            family = (GaugeMetricFamily if METRICS[name].type == "gauge" else CounterMetricFamily)(plain, words, labels=names)
+            family.add_metric(labels, value)
+            yield family
 
 
 def _is_loopback(address: str) -> bool:

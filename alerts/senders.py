@@ -1,6 +1,5 @@
 """What a target is to the deliverer: something that takes a row of the outbox and says what came of it. One kind a module."""
 
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import AlertsConfig
 from outrider.config.targets import Target
 from outrider.errors import InputError
+from outrider.tls import client_context
 
 log = structlog.get_logger()
 
@@ -114,15 +114,10 @@ def make_senders(
 
 
 def make_session(ca_file: str = "", connections: int = 64) -> aiohttp.ClientSession:
-    """A client session that trusts `ca_file` (empty: the system's authorities) and ignores the environment's proxies.
+    """A client session that trusts `ca_file` as it is now (empty: the system's authorities) and ignores the environment's proxies.
 
     Raises:
         InputError: the file holds no certificate.
     """
-    context: ssl.SSLContext | bool = True
-    if ca_file:
-        try:
-            context = ssl.create_default_context(cafile=ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise InputError(f"holds no certificate: {error}", file=ca_file) from None
+    context = client_context(ca_file, log) if ca_file else True
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, limit=connections), trust_env=False)

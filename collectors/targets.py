@@ -38,7 +38,8 @@ def targets(config: Path | None, folder: Path) -> int:
     alerts = read.get(AlertsConfig)
     deliverers: list[dict[str, object]] = []
     if alerts.metrics_port:
-        deliverers.append({"targets": [f"{alerts.metrics_address}:{alerts.metrics_port}"], "labels": {"site": site}})
+        labels = {"site": site} | (HTTPS if alerts.metrics_tls_cert else {})
+        deliverers.append({"targets": [f"{alerts.metrics_address}:{alerts.metrics_port}"], "labels": labels})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, entries in (("agents.json", agents), ("witnesses.json", members), ("deliverers.json", deliverers)):

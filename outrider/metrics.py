@@ -34,6 +34,12 @@ INCIDENT_LABELS: Final = ("fault", "culprit", "response", "node", "gpu", "nic", 
 _ALL: Final[tuple[Metric, ...]] = (
     Metric(name="outrider_build_info", type="gauge", room="every", labels=("version", "component"),
            help="Always 1; says which program of which version answers."),
+    Metric(name="outrider_tls_not_before_timestamp_seconds", type="gauge", room="every", labels=("listener",),
+           help="When the certificate that new connections see begins to serve: witness, deliverer, agent."),
+    Metric(name="outrider_tls_not_after_timestamp_seconds", type="gauge", room="every", labels=("listener",),
+           help="When it ends, or one of the authorities that stand in its file, whichever is first."),
+    Metric(name="outrider_tls_reload_failures_total", type="counter", room="every", labels=("part",),
+           help="Replaced files that do not serve, while those from before stay in use: certificate (and key), authority."),
     # -- the witness ---------------------------------------------------------------------------------------------------
     Metric(name="outrider_incident_open", type="gauge", room="witness", labels=INCIDENT_LABELS,
            help="1 for each incident that is confirmed and not yet resolved; the series goes away when it ends."),

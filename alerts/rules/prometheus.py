@@ -10,6 +10,7 @@ from alerts.rules.recording import RECORDING, SLOW_INTERVAL, SLOW_RECORDING
 from alerts.story import alert_name, level_of
 from outrider.catalogue import FAULTS, FaultClass
 from outrider.config.alerts import AlertsConfig
+from outrider.tls import LAST_SECONDS, LAST_SHARE, SOON_SECONDS, SOON_SHARE
 
 #: How long an incident stays open before its rule fires: the direct way is first by far, and a blip of one scrape never fires.
 FOR: Final = {"critical": "1m", "warning": "2m", "info": "5m"}
@@ -54,6 +55,17 @@ def fault_rule(entry: FaultClass, site: str, settings: AlertsConfig) -> dict[str
     }
 
 
+#: A day back: with its certificate over, a listener can no longer be scraped, and the alert must not end with its series.
+_ENDS, _BEGINS = (f"last_over_time(outrider_tls_not_{end}_timestamp_seconds[1d])" for end in ("after", "before"))
+
+
+def ends_within(seconds: int, share: float) -> str:
+    """Certificates that end within `seconds` and have less than `share` of their life left, by what is left of them, seconds."""
+    return f"({_ENDS} - time() < {seconds}) < {share:g} * ({_ENDS} - {_BEGINS})"
+
+
+_LAST: Final = ends_within(LAST_SECONDS, LAST_SHARE)
+
 #: name, expression, for, severity, what it means. Only metrics of `outrider.metrics`.
 SELF: Final[tuple[tuple[str, str, str, str, str], ...]] = (
     ("OutriderAbsent", 'absent(outrider_build_info{component="witness"})', "2m", "critical",
@@ -77,6 +89,12 @@ SELF: Final[tuple[tuple[str, str, str, str, str], ...]] = (
      "A collector's last good reading is more than ten minutes old."),
     ("OutriderNoSpares", "max(outrider_spares_free) == 0", "10m", "warning",
      "No spare node is left: the next loss waits for a repair."),
+    ("OutriderCertificateEndsSoon", f"({ends_within(SOON_SECONDS, SOON_SHARE)}) unless ({_LAST})", "15m", "warning",
+     "A listener's certificate ends within 14 days (one of a short life: in its last quarter), and nothing has renewed it. Replace"
+     " its files; no restart is needed. `outrider doctor` says which end when."),
+    ("OutriderCertificateEnds", _LAST, "15m", "critical",
+     "A listener's certificate is over, or ends within two days (one of a short life: in its last tenth): agents, commands and"
+     " Prometheus refuse it then. Replace its files; no restart is needed."),
 )  # fmt: skip
 
 #: The dead-man's switch: always fires; whoever stops hearing it knows that the way to people is broken.

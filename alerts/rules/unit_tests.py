@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from alerts.rules.prometheus import BY, FOR, WATCHDOG, fault_rule, self_rule
+from alerts.rules.prometheus import BY, FOR, SELF, WATCHDOG, fault_rule, self_rule
 from alerts.story import alert_name
 from outrider.catalogue import FAULTS, FaultClass
 from outrider.config.alerts import AlertsConfig
@@ -19,7 +19,7 @@ _KEYS: Final = {"gpu": ("node", "gpu"), "node": ("node",), "agent": ("node",), "
 def unit_tests(rule_file: str, site: str, settings: AlertsConfig) -> dict[str, Any]:
     """The whole file. Classes of one severity wait equally long, so one run of promtool's clock serves all of them."""
     tests = [_fires(severity, site, settings) for severity in FOR if _classes(severity)]
-    tests.append(_jitter())
+    tests += [_jitter(), _certificates(site, settings)]
     tests.append(
         {
             "name": "the dead-man's switch always fires, and nobody watching is told",
@@ -91,6 +91,36 @@ def _jitter() -> dict[str, Any]:
     return {"name": "no class fires on jitter", "interval": STEP, "input_series": series, "alert_rule_test": checks}
 
 
+def _certificates(site: str, settings: AlertsConfig) -> dict[str, Any]:
+    """At minute 0, each has an hour until its alert is due, by a life of 90 days or of one; then two are renewed, and one is over.
+
+    promtool's time begins in 1970, so that what began before has a negative stamp.
+    """
+    hour, day = 3600, 86400
+    lives = {"soon": (90 * day, 14 * day), "last": (90 * day, 2 * day), "short": (day, day // 4), "over": (day, day // 10)}
+    series = []
+    for listener, (life, left) in lives.items():
+        ends, renewed = left + hour, 90 * day
+        after = f"{ends}x119 {renewed}x120" if listener in ("soon", "last") else f"{ends}x119 stale"
+        for end, values in (("after", after), ("before", f"{ends - life}x240")):
+            stamp = f'outrider_tls_not_{end}_timestamp_seconds{{listener="{listener}",instance="i"}}'
+            series.append({"series": stamp, "values": values})
+    due = {"OutriderCertificateEndsSoon": ("soon", "short"), "OutriderCertificateEnds": ("last", "over")}
+    early = {"OutriderCertificateEndsSoon": ("last", "over"), "OutriderCertificateEnds": ()}
+    gone = {"OutriderCertificateEndsSoon": ("short",), "OutriderCertificateEnds": ("over",)}
+    checks = [
+        {"eval_time": when, "alertname": name, "exp_alerts": [_self_alert(name, one, site, settings) for one in listeners]}
+        for when, expected in (("59m", early), ("80m", due), ("210m", gone))
+        for name, listeners in expected.items()
+    ]
+    return {"name": "certificates are told before they end", "interval": "1m", "input_series": series, "alert_rule_test": checks}
+
+
+def _self_alert(name: str, listener: str, site: str, settings: AlertsConfig) -> dict[str, Any]:
+    rule = self_rule(*next(entry for entry in SELF if entry[0] == name), site, settings)
+    return {"exp_labels": {**rule["labels"], "listener": listener, "instance": "i"}, "exp_annotations": rule["annotations"]}
+
+
 def _watchdog(site: str) -> dict[str, Any]:
     return {
         "exp_labels": {"severity": "none", "cluster": site, "source": "rules"},
@@ -99,7 +129,5 @@ def _watchdog(site: str) -> dict[str, Any]:
 
 
 def _absent(site: str, settings: AlertsConfig) -> dict[str, Any]:
-    from alerts.rules.prometheus import SELF
-
     rule = self_rule(*SELF[0], site, settings)
     return {"exp_labels": {**rule["labels"], "component": "witness"}, "exp_annotations": rule["annotations"]}

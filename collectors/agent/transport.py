@@ -14,6 +14,7 @@ import msgspec
 
 from collectors.agent.spool import Entry, Spool
 from outrider.config.witness import Member
+from outrider.tls import Log
 from outrider.wire import BOOT_HEADER, NODE_HEADER, SENT_HEADER, UNREADABLE, Order, decode_acknowledgement, decode_orders
 
 #: A batch's bounds: the contract's.
@@ -39,6 +40,7 @@ class WitnessLink:
         spool: where signals come from.
         wait_seconds: how long the witness may hold a request for orders.
         on_orders: called with each list of orders, from the thread.
+        log: hears of a replaced authority.
 
     Raises:
         InputError: the file of the witness's authority holds none.
@@ -54,8 +56,9 @@ class WitnessLink:
         spool: Spool,
         wait_seconds: float,
         on_orders: Callable[[str, list[Order]], None],
+        log: Log | None = None,
     ) -> None:
-        self.member, self._trust = member, member.trust()
+        self.member, self._trust = member, member.trust(log)
         self.up = False
         self.errors = self.refused = self.sent = self.sent_bytes = 0
         self._node, self._spool, self._wait_seconds, self._on_orders = node, spool, wait_seconds, on_orders

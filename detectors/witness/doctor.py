@@ -13,12 +13,13 @@ import stat
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
 from detectors.witness.client import open_straight
+from detectors.witness.doctor_tls import certificates
+from detectors.witness.findings import Finding, Patient, State
 from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
 from outrider.config.security import SecuritySection
@@ -26,10 +27,7 @@ from outrider.config.site import Config, SiteSection
 from outrider.config.snapshots import SnapshotsSection
 from outrider.config.witness import Member, WitnessSection
 from outrider.errors import InputError
-from outrider.fleet import Node
 from outrider.wire import NODE_HEADER, NONCE_BYTES, probe_answer, probe_question
-
-State = Literal["ok", "warn", "fail", "unknown"]
 
 #: Free room that a snapshot folder should have, bytes: below it the first snapshot of any real model fails.
 FREE_BYTES_MIN: Final = 1 << 30
@@ -43,27 +41,6 @@ LAG_SECONDS_MAX: Final = 0.1
 RECEIVE_BYTES_A_NODE: Final = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    state: State
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
-    """Whom the checks look at: the site's settings and this node's entry in the fleet."""
-
-    config: Config
-    node: Node | None
-    name: str | None
-
-
-Check = Callable[[Patient], Iterator[Finding]]
-
-
 def examine(config: Config, name: str | None) -> Iterator[Finding]:
     """Runs every check, in an order in which the first failure explains the later ones."""
     node = next((node for node in config.get(FleetSection).nodes if node.node == name), None)
@@ -74,6 +51,7 @@ def examine(config: Config, name: str | None) -> Iterator[Finding]:
         _secrets,
         _witnesses,
         _witness_answers,
+        certificates,
         _memory_folder,
         _snapshot_folder,
         _ports,

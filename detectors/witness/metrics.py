@@ -1,4 +1,4 @@
-"""The witness's `/metrics`: one collector over numbers that are at hand; it does no I/O."""
+"""The witness's `/metrics`: one collector over numbers that are at hand; it does no I/O of its own."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable

@@ -47,7 +47,7 @@ from outrider.config.site import Config, SiteSection
 from outrider.config.witness import WitnessSection
 from outrider.errors import InputError
 from outrider.signals import Signal
-from outrider.tls import server_context
+from outrider.tls import RenewedContext, readings, server_context
 
 log = structlog.get_logger()
 
@@ -100,6 +100,7 @@ class Witness:
         self._fleet = fleet
         self._policy = policy
         self.receiver: HeartbeatReceiver | None = None
+        self.tls: RenewedContext | None = None
         self.board = routes_agents.OrderBoard(self.ledger)
         self.lag_seconds = 0.0
         self.stalls = 0
@@ -121,8 +122,9 @@ class Witness:
             receiver = HeartbeatReceiver(self.member.address, self.member.heartbeat_port, self._keys, self._beat, self.clock)
             self.receiver = receiver
             stack.callback(receiver.close)
-            tls = server_context(self.member.tls_cert, self.member.tls_key) if self.member.tls_cert else None
-            runner = await serve(self._application(), self.member.address, self.member.http_port, tls)
+            if self.member.tls_cert:
+                self.tls = server_context(self.member.tls_cert, self.member.tls_key, log)
+            runner = await serve(self._application(), self.member.address, self.member.http_port, self.tls)
             stack.push_async_callback(runner.cleanup)
             receiver.start(asyncio.get_running_loop())
             log.info("witness_ready", witness=self.name, url=self.member.url, heartbeats=receiver.port)
@@ -280,7 +282,7 @@ class Witness:
         }  # fmt: skip
 
     def _readings(self) -> Iterable[Reading]:
-        """All numbers of the page, without I/O."""
+        """All numbers of the page, without I/O but a look at the certificate's files."""
         yield "outrider_witness_leader", (), float(self.leader.leading)
         yield "outrider_witness_lag_seconds", (), self.lag_seconds
         for kind, count in self.judge.signals.items():
@@ -291,6 +293,7 @@ class Witness:
         for verdict, count in self.judge.verdicts.items():
             yield "outrider_votes_total", (verdict,), float(count)
         yield from self.leader.readings()
+        yield from readings("witness", self.tls)
 
 
 def _allow_many_connections() -> None:

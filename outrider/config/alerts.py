@@ -4,6 +4,7 @@ import re
 
 from msgspec import Struct
 
+from outrider.config.paths import SitePath
 from outrider.config.targets import (
     AlertmanagerTarget,
     CommandTarget,
@@ -67,7 +68,8 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `backoff_seconds` and `backoff_seconds_max`: first and largest wait between attempts (doubling, with jitter).
     `breaker_failures`: consecutive failures after which a target is left alone for `breaker_seconds`.
 
-    `metrics_port` (0: none) at `metrics_address` serves the deliverer's Prometheus page. `redact`: rules for text that leaves.
+    `metrics_port` (0: none) at `metrics_address` serves the deliverer's Prometheus page, over TLS with the PEM files
+    `metrics_tls_cert` and `metrics_tls_key` (both or none; docs/tls.md). `redact`: rules for text that leaves.
     `owners`: job (or a beginning that ends in `*`) -> its owner, a label of every alert about it. `console_url`,
     `dashboard_url`, `runbook_url`: bases of the links in a page; `{incident}`, `{job}`, `{node}`, `{fault}` are filled in.
     `deadman`: receiver of the heartbeat alert (a URL of a dead-man's-switch service) in the generated alertmanager.yml;
@@ -89,6 +91,8 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     breaker_seconds: float = 30.0
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 0
+    metrics_tls_cert: SitePath = ""
+    metrics_tls_key: SitePath = ""
     redact: tuple[Redaction, ...] = ()
     owners: dict[str, str] = {}
     console_url: str = ""
@@ -104,5 +108,7 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         doubled = sorted({name for name in names if names.count(name) > 1 or not name})
         if doubled:
             raise ValueError(f"target names must differ and not be empty: {', '.join(map(repr, doubled))}")
+        if bool(self.metrics_tls_cert) is not bool(self.metrics_tls_key):
+            raise ValueError("metrics_tls_cert and metrics_tls_key belong together")
         if not 0.01 <= self.poll_seconds <= 10:
             raise ValueError("poll_seconds must be 0.01..10")

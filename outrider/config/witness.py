@@ -1,11 +1,9 @@
 """Section `[witness]`: the witnesses, where they listen, and their bounds."""
 
-import ssl
-
 from msgspec import Struct
 
 from outrider.config.paths import SitePath
-from outrider.tls import client_context
+from outrider.tls import Log, RenewedContext, client_context
 
 
 class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,7 +13,7 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     address: where it listens and where agents reach it. Default: loopback, so nobody from outside.
     http_port, heartbeat_port: TCP port for signals, orders and questions; UDP port for heartbeats. 1 to 65535.
     vantage: what the witness shares with others (host, rack, power); two of one vantage point fall together. Empty: the address.
-    tls_cert, tls_key: PEM files with which its HTTP port speaks TLS (both or none; read at its start). Empty: clear text.
+    tls_cert, tls_key: PEM files with which its HTTP port speaks TLS (both or none; docs/tls.md). Empty: clear text.
     tls_ca: PEM file of the authority that its clients trust. Empty: the system's.
     """
 
@@ -43,9 +41,9 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{'https' if self.tls_cert else 'http'}://{host}:{self.http_port}"
 
-    def trust(self) -> ssl.SSLContext | None:
-        """How a client checks its certificate; None: it speaks clear text. Raises InputError."""
-        return client_context(self.tls_ca) if self.tls_cert else None
+    def trust(self, log: Log | None = None) -> RenewedContext | None:
+        """How a client checks its certificate; None: it speaks clear text. `log` hears of a replaced file. Raises InputError."""
+        return client_context(self.tls_ca, log) if self.tls_cert else None
 
 
 class WitnessSection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

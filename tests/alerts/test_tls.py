@@ -1,14 +1,15 @@
 """Receivers over TLS: the site's own authority is accepted; an expired or unknown certificate is said and tried again."""
 
+import os
 import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 from alerts_doubles import row
+from tls_files import authority, signed
 
 from alerts.redact import Redactor
 from alerts.senders import WebhookSender
@@ -16,19 +17,6 @@ from outrider.config.targets import Target
 from outrider.errors import InputError
 
 pytestmark = pytest.mark.real
-
-
-def certificate(folder: Path, name: str, *before: str) -> Path:
-    """A self-signed certificate for 127.0.0.1, good for a day; `before` is a program that runs openssl at another time."""
-    for program in ("openssl", *before[:1]):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
-    path = folder / f"{name}.pem"
-    made = ("-keyout", folder / f"{name}.key", "-out", path)
-    subject = ("-subj", "/CN=receiver", "-addext", "subjectAltName=IP:127.0.0.1")
-    command = [*before, "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject, *made]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
-    return path
 
 
 @pytest.fixture
@@ -66,18 +54,32 @@ async def send(url: str, authority: Path | None, secret_file: str) -> tuple[str,
 
 
 async def test_certificate_of_the_sites_own_authority_is_accepted(tmp_path: Path, serve_tls, secret_file: str) -> None:
-    cert = certificate(tmp_path, "good")
-    assert await send(await serve_tls(cert), cert, secret_file) == ("accepted", "accepted")
+    ca = authority(tmp_path, "ours")
+    assert await send(await serve_tls(signed(tmp_path, ca)[0]), ca, secret_file) == ("accepted", "accepted")
 
 
 async def test_unknown_certificate_is_said_and_tried_again(tmp_path: Path, serve_tls, secret_file: str) -> None:
-    cert = certificate(tmp_path, "unknown")
+    cert, _ = signed(tmp_path, authority(tmp_path, "ours"))
     assert await send(await serve_tls(cert), None, secret_file) == ("retry", "certificate")
 
 
 async def test_expired_certificate_is_said_and_tried_again(tmp_path: Path, serve_tls, secret_file: str) -> None:
-    cert = certificate(tmp_path, "old", "faketime", "2020-01-01")
-    assert await send(await serve_tls(cert), cert, secret_file) == ("retry", "certificate")
+    ca = authority(tmp_path, "ours")
+    cert, _ = signed(tmp_path, ca, starts_days=-2, days=1)
+    assert await send(await serve_tls(cert), ca, secret_file) == ("retry", "certificate")
+
+
+async def test_a_receivers_new_authority_is_followed_without_a_restart(tmp_path: Path, serve_tls, secret_file: str) -> None:
+    ca, other = authority(tmp_path, "ours"), authority(tmp_path, "other")
+    url = await serve_tls(signed(tmp_path, other)[0])
+    sender = WebhookSender(Target(name="t", url=url, secret_files=(secret_file,), ca_file=str(ca)), Redactor())
+    await sender.open()
+    try:
+        assert (await sender.send(row("r"), 0.0)).outcome == "retry"
+        os.replace(shutil.copy(other, tmp_path / "next"), ca)
+        assert (await sender.send(row("r"), 0.0)).outcome == "accepted"
+    finally:
+        await sender.close()
 
 
 async def test_file_that_is_no_certificate_is_a_mistake_of_the_configuration(tmp_path: Path, secret_file: str) -> None:

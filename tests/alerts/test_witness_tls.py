@@ -1,8 +1,6 @@
 """Witnesses over TLS: agent, commands, doctor and deliverer speak it, check the certificate, and never fall back to clear text."""
 
 import asyncio
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from alerts_doubles import until
+from tls_files import authority, openssl, signed
 
 from alerts.witnesses import Witnesses
 from collectors.agent.spool import Spool
@@ -27,32 +26,6 @@ from outrider.tls import client_context, server_context
 from outrider.wire import encode_acknowledgement, encode_orders
 
 pytestmark = pytest.mark.real
-
-
-def openssl(*words: object) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, timeout=30)
-
-
-def authority(folder: Path, name: str) -> Path:
-    """A certificate authority of the test's own."""
-    path = folder / f"{name}.pem"
-    new = ("-newkey", "rsa:2048", "-nodes", "-days", "1", "-keyout", folder / f"{name}.key", "-out", path)
-    openssl("req", "-x509", *new, "-subj", f"/CN={name}")
-    return path
-
-
-def signed(folder: Path, by: Path) -> tuple[Path, Path]:
-    """Certificate and key for 127.0.0.1, signed by an authority."""
-    request, cert, key = folder / "w.csr", folder / "w.pem", folder / "w.key"
-    openssl("req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/CN=w1")
-    names = folder / "names"
-    names.write_text("subjectAltName=IP:127.0.0.1\n")
-    made = ("-CA", by, "-CAkey", by.with_suffix(".key"), "-CAcreateserial", "-days", "1", "-extfile", names, "-out", cert)
-    openssl("x509", "-req", "-in", request, *made)
-    key.chmod(0o600)
-    return cert, key
 
 
 class Answering:
@@ -85,12 +58,14 @@ async def serve(tmp_path: Path) -> AsyncIterator[Callable]:
     """Starts one behind a certificate of the authority `ours`; returns it and the member as clients know it."""
     runners = []
 
-    async def start(trusted: str = "ours") -> tuple[Answering, Config]:
+    async def start(trusted: str = "ours", *, port_wanted: int = 0) -> tuple[Answering, Config]:
         ours = authority(tmp_path, "ours")
         cert, key = signed(tmp_path, ours)
         ca = ours if trusted == "ours" else authority(tmp_path, trusted)
+        for before in runners:  # one at a time; connections end with it
+            await before.cleanup()
         witness = Answering()
-        runners.append(await http.serve(witness.application(), "127.0.0.1", 0, server_context(str(cert), str(key))))
+        runners.append(await http.serve(witness.application(), "127.0.0.1", port_wanted, server_context(str(cert), str(key))))
         port = runners[-1].addresses[0][1]
         for name in ("agent", "viewer"):
             write_secret(tmp_path / name)
@@ -142,6 +117,25 @@ async def test_every_client_speaks_tls_with_a_witness_whose_authority_it_trusts(
         await end(link)
 
 
+async def test_clients_that_live_long_follow_a_new_authority(serve, tmp_path: Path) -> None:
+    witness, config = await serve()
+    (member,) = config.get(WitnessSection).members
+    client, (link, spool) = Client(config), link_of(config, tmp_path)
+    link.begin()
+    try:
+        assert await asyncio.to_thread(client.get, "/v1/status") == {"scheme": "https"}
+        spool.add(Signal(t=1.0, kind="step", value=7))
+        await until(lambda: len(witness.signals) == 1)
+        before = (tmp_path / "ours.pem").read_bytes()
+        witness, _ = await serve(port_wanted=member.http_port)  # with another key of the authority, under the same names
+        assert (tmp_path / "ours.pem").read_bytes() != before
+        assert await asyncio.to_thread(client.get, "/v1/status") == {"scheme": "https"}
+        spool.add(Signal(t=2.0, kind="step", value=8))
+        await until(lambda: [signal.value for signal in witness.signals] == [8])
+    finally:
+        await end(link)
+
+
 async def test_no_client_tells_a_witness_of_an_unknown_authority_anything(serve, tmp_path: Path) -> None:
     witness, config = await serve("strange")
     (member,) = config.get(WitnessSection).members
@@ -172,7 +166,7 @@ def test_files_that_do_not_serve_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no certificate"):
         client_context(str(key))
     locked = tmp_path / "locked.key"
-    openssl("rsa", "-aes256", "-passout", "pass:word", "-in", tmp_path / "other.key", "-out", locked)
+    openssl("pkey", "-aes256", "-passout", "pass:word", "-in", tmp_path / "other.key", "-out", locked)
     locked.chmod(0o600)
     with pytest.raises(InputError, match="without a pass phrase"):
         server_context(str(ours), str(locked))

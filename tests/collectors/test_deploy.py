@@ -46,6 +46,19 @@ def test_targets_are_written_for_every_node_and_witness(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "targets/witnesses.json").read_text())[0]["targets"] == ["10.0.1.1:9480"]
 
 
+def test_targets_that_speak_tls_are_called_by_https(tmp_path: Path) -> None:
+    """Each by its own setting: Prometheus would send the viewer's token in clear text otherwise, or hear nothing."""
+    pair = ('metrics_tls_cert = "c"\nmetrics_tls_key = "k"', 'tls_cert = "c"\ntls_key = "k"')
+    text = CONFIG + f"{pair[1]}\n[alerts]\nmetrics_port = 9\n{pair[0]}\n"
+    for name, config in (("tls", text), ("clear", CONFIG + "[alerts]\nmetrics_port = 9\n")):
+        (tmp_path / "o.toml").write_text(config)
+        done = CliRunner().invoke(targets, ["--config", str(tmp_path / "o.toml"), str(tmp_path / name)])
+        assert done.exit_code == 0, done.output
+        for file in ("witnesses", "deliverers"):
+            for entry in json.loads((tmp_path / name / f"{file}.json").read_text()):
+                assert entry["labels"].get("__scheme__") == ("https" if name == "tls" else None)
+
+
 @pytest.mark.real
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
 def test_prometheus_likes_its_configuration(tmp_path: Path) -> None:

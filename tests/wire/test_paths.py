@@ -51,6 +51,8 @@ root = "to/it"
 state_dir = "to/it"
 members = [{ name = "w1", http_port = 1, heartbeat_port = 1, tls_cert = "to/it", tls_key = "to/it", tls_ca = "to/it" }]
 [alerts]
+metrics_tls_cert = "to/it"
+metrics_tls_key = "to/it"
 targets = [{ name = "a", url = "http://x/", secret_files = ["to/it", "to/it"], ca_file = "to/it" }]
 alertmanagers = [{ name = "b", urls = ["http://x/"], token_file = "to/it" }]
 notify = [{ name = "c", url_file = "to/it" }]

@@ -12,6 +12,7 @@ import pytest
 from detectors.witness import doctor
 from detectors.witness.doctor import Finding, Patient
 from outrider.config.agent import AgentSection
+from outrider.config.alerts import AlertsConfig
 from outrider.config.fleet import FleetSection, NodeEntry
 from outrider.config.ledger import LedgerSection
 from outrider.config.security import SecuritySection, write_secret
@@ -41,6 +42,7 @@ def patient(tmp_path: Path, closed_port: int) -> Patient:
         "snapshots": SnapshotsSection(root=str(tmp_path)),
         "witness": WitnessSection(members=()),
         "ledger": LedgerSection(),
+        "alerts": AlertsConfig(),
     }
     return Patient(config=Config(sections, None), node=node, name="n1")
 
