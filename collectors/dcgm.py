@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from collectors.frame.changes import Changes
 from collectors.frame.identity import Identities, normal_pci
 from collectors.frame.types import Collector, CollectorError, Note, NotSupported, Outcome, Place, Readings, Sample
-from collectors.http_text import Fetcher
+from collectors.http_text import Fetcher, libraries
 from outrider.config.collectors import CollectorsSection
 from outrider.parsers.dcgm import GpuLabels, gpu_labels, gpu_measure
 from outrider.parsers.exposition import BadSampleError, ExpositionReader
@@ -97,6 +97,10 @@ class Dcgm(Collector):
     @classmethod
     def wanted(cls, section: CollectorsSection) -> NotSupported | None:
         return None if section.dcgm_url else NotSupported("[collectors] dcgm_url is not set")
+
+    @classmethod
+    def preload(cls) -> None:
+        libraries()
 
     def supported(self) -> NotSupported | None:
         return self.wanted(self.place.section)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from collectors.frame.changes import Changes
 from collectors.frame.types import Collector, CollectorError, Note, NotSupported, Outcome, Place, Readings
-from collectors.http_text import Fetcher
+from collectors.http_text import Fetcher, libraries
 from outrider.config.collectors import CollectorsSection
 
 LOOK_SECONDS = 5.0
@@ -46,6 +46,10 @@ class Provider(Collector):
     @classmethod
     def wanted(cls, section: CollectorsSection) -> NotSupported | None:
         return None if section.provider else NotSupported("[collectors] provider is not set")
+
+    @classmethod
+    def preload(cls) -> None:
+        libraries()
 
     def supported(self) -> NotSupported | None:
         return self.wanted(self.place.section)

@@ -16,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from collectors.agent.loop import Loop
 from outrider.errors import InputError
 from outrider.metrics import METRICS
 
@@ -103,7 +104,7 @@ class _Single(Collector):
 
 
 class MetricsServer:
-    """Serves the page in threads of its own.
+    """Serves the page, each scrape in a thread of its own.
 
     Args:
         page: what to serve.
@@ -122,32 +123,38 @@ class MetricsServer:
         except OSError as error:
             raise InputError(f"port {port} at {address}: {error.strerror}", key="agent.metrics_port") from None
         self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True)
 
-    def begin(self) -> None:
-        """Starts serving."""
-        self._thread.start()
+    def begin(self, loop: Loop) -> None:
+        """Serves from now on: the loop sees who comes."""
+        loop.watch(self._server, self._server.handle_request)
 
-    def close(self) -> None:
+    def close(self, loop: Loop) -> None:
         """Ends serving."""
-        self._server.shutdown()
+        loop.unwatch(self._server)
         self._server.server_close()
 
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    #: Whoever came may have gone again: the loop never waits for him.
+    timeout = 0
 
     def __init__(self, place: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
         self._free = threading.BoundedSemaphore(SCRAPES_MAX)
         super().__init__(place, handler)
+        self.socket.setblocking(False)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be had
+            self._free.release()
+            self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -13,6 +13,9 @@ from outrider.signals import Signal
 _FIGURES = ("loss", "grad_norm", "lr", "tokens", "data_s", "compute_s", "wait_s")
 #: Progress within one phase is told this often: it only has to show that something moves.
 PROGRESS_SECONDS = 1.0
+#: Looks come on a grid: a step that is seen by this share of the pace too early is told then, not one look later. The next one is
+#: not earlier for it.
+EARLY_SHARE = 0.1
 
 
 class PageTeller:
@@ -27,7 +30,7 @@ class PageTeller:
     def __init__(self, subject: dict[str, Any], data: dict[str, Any], step_seconds: float) -> None:
         self._subject, self._data, self._step_seconds = subject, data, step_seconds
         self._step = -1
-        self._step_told = self._phase_told = -math.inf
+        self._step_due = self._phase_told = -math.inf
         self._place: tuple[str, str] = ("", "")
         self._progress = -1
         #: Something is held back by the pace: look again even if the page does not change.
@@ -39,9 +42,9 @@ class PageTeller:
             return []
         signals = []
         self.waiting = trainer.step > self._step
-        if self.waiting and now - self._step_told >= self._step_seconds:
+        if self.waiting and now >= self._step_due - EARLY_SHARE * self._step_seconds:
             self.waiting = False
-            self._step, self._step_told = trainer.step, now
+            self._step, self._step_due = trainer.step, max(self._step_due, now) + self._step_seconds
             signals.append(self._signal("step", trainer.step, _step_data(trainer, now), now))
         place = (trainer.phase, side.situation if side else "running")
         self.waiting = self.waiting or (trainer.progress != self._progress and trainer.phase != "train")

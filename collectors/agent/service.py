@@ -31,6 +31,7 @@ from outrider.wire import Order
 
 #: Where the agent listens when `[fleet]` does not name an address for the node.
 LOOPBACK = "127.0.0.1"
+BUILD = {"version": version("outrider"), "component": "agent"}
 
 
 class Agent:
@@ -114,7 +115,7 @@ class Agent:
         for link in self.links:
             link.begin()
         if self._metrics is not None:
-            self._metrics.begin()
+            self._metrics.begin(self.loop)
         self.supervisor.begin()
         self.loop.watch(self._port, self._port.answer)
         self.loop.every(self.section.heartbeat_seconds, self._beat)
@@ -130,7 +131,7 @@ class Agent:
         self.supervisor.close()
         self.server.close()
         if self._metrics is not None:
-            self._metrics.close()
+            self._metrics.close(self.loop)
         self.spool.close()
         self._port.close()
         self.folders.close()
@@ -173,8 +174,7 @@ class Agent:
         self.log.failure("a part of the agent failed", error)
 
     def _families(self) -> Iterable[Family]:
-        build = {"version": version("outrider"), "component": "agent"}
-        yield family("outrider_build_info", [(build, 1.0)])
+        yield family("outrider_build_info", [(BUILD, 1.0)])
         own = {
             "heartbeats_total": self.heart.seq,
             "heartbeats_unsent_total": self._port.unsent,

@@ -3,12 +3,12 @@
 import contextlib
 import http.server
 import json
-import queue
 import socket
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from outrider import wire
 from outrider.signals import Signal, decode_batch
@@ -26,7 +26,7 @@ class FakeWitness:
         self.refuse = 0
         self.bytes_taken = 0
         self.changed = threading.Condition()
-        self._orders: queue.Queue[wire.Order] = queue.Queue()
+        self._orders: list[wire.Order] = []
         self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._udp.bind(("127.0.0.1", 0))
         #: Connections that are open, to be cut when the witness goes away.
@@ -51,8 +51,10 @@ class FakeWitness:
                 caller.shutdown(socket.SHUT_RDWR)
 
     def order(self, **fields: Any) -> None:
-        """Gives an order (fields of `outrider.wire.Order`)."""
-        self._orders.put(wire.Order(**fields))
+        """Gives an order (fields of `outrider.wire.Order`) to all who ask for those after an earlier number, as a witness does."""
+        with self.changed:
+            self._orders.append(wire.Order(**fields))
+            self.changed.notify_all()
 
     def wait(self, condition: Any, seconds: float = 20.0) -> Any:
         """Waits until `condition(self)` is true; returns its value."""
@@ -108,11 +110,10 @@ class FakeWitness:
             self.changed.notify_all()
         return 200, wire.encode_acknowledgement(batch[-1].id)
 
-    def _next_orders(self, wait: float) -> bytes:
-        try:
-            return wire.encode_orders([self._orders.get(timeout=max(0.01, wait))])
-        except queue.Empty:
-            return b"[]"
+    def _next_orders(self, after: int, wait: float) -> bytes:
+        with self.changed:
+            self.changed.wait_for(lambda: any(order.number > after for order in self._orders), max(0.01, wait))
+            return wire.encode_orders([order for order in self._orders if order.number > after])
 
 
 def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
@@ -125,8 +126,8 @@ def _handler(witness: FakeWitness) -> type[http.server.BaseHTTPRequestHandler]:
             self._reply(*witness._take(body, dict(self.headers)))
 
         def do_GET(self) -> None:
-            wait = float(self.path.partition("wait=")[2] or 0)
-            self._reply(200, witness._next_orders(wait))
+            asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            self._reply(200, witness._next_orders(int(asked["after"]), float(asked["wait"])))
 
         def _reply(self, status: int, body: bytes) -> None:
             try:

@@ -96,7 +96,7 @@ def test_orders_come_through_and_nonsense_does_not_stop_them(benches: list[Bench
     bench = Bench(tmp_path, FakeWitness((KEY,), TOKEN))
     benches.append(bench)
     real, answers = bench.witness._next_orders, [b"{broken", msgspec.json.encode([{"number": "x"}])]
-    bench.witness._next_orders = lambda wait: answers.pop() if answers else real(wait)  # type: ignore[method-assign]
+    bench.witness._next_orders = lambda after, wait: answers.pop() if answers else real(after, wait)  # type: ignore[method-assign]
     bench.witness.order(number=7, id="a", order="copy", job="j")
     bench.link.begin()
     bench.witness.wait(lambda _: bench.orders)
