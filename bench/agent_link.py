@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from outrider.config.security import write_secret
+from drills.cluster.settings import free_members, make_secrets, watch_settings
 
 NEAR, FAR = "odl0", "odl1"
 LIMIT_SECONDS = 10.0
@@ -43,25 +43,23 @@ def veth() -> Iterator[bool]:
 
 def write_site(folder: Path) -> tuple[Path, int]:
     """The configuration of one node and one witness; its HTTP port."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]
-    http, beats, udp, page = (one.getsockname()[1] for one in held)
+    held = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM), socket.socket()]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    udp, page = (one.getsockname()[1] for one in held)
     for one in held:
         one.close()
-    for name in ("key", "agent", "viewer"):
-        write_secret(folder / name)
+    members = free_members(1)
+    make_secrets(folder)
     path = folder / "outrider.toml"
     path.write_text(
         f'[[fleet.nodes]]\nnode = "n1"\naddress = "127.0.0.1"\nnics = {{{NEAR} = "leaf1"}}\n'
         f'[agent]\nrun_dir = "{folder}/run"\nudp_port = {udp}\nmetrics_port = {page}\n'
         "collect = false\ncollectors = {ports = true}\n"
         f'[collectors]\ninterfaces = ["{NEAR}"]\n'
-        f'[witness]\nstate_dir = "{folder}/state"\nshared_vantage_ok = true\n'
-        f'[[witness.members]]\nname = "w1"\nhttp_port = {http}\nheartbeat_port = {beats}\n'
-        f'[ledger]\npath = "{folder}/ledger.db"\n'
-        f'[security]\nheartbeat_key_file = "{folder}/key"\nagent_token_file = "{folder}/agent"\n'
-        f'viewer_token_file = "{folder}/viewer"\n'
+        f"{watch_settings(folder, members)}"
     )
-    return path, http
+    return path, members[0].http_port
 
 
 class Witness:
@@ -102,7 +100,7 @@ def measure(times: int) -> dict[str, Any]:
                 process = subprocess.Popen([*base, *command, "--config", str(config)], stdout=log, stderr=log, cwd=folder)
             stack.callback(process.wait, 10)
             stack.callback(process.terminate)
-        witness = Witness(port, (folder / "viewer").read_text().strip())
+        witness = Witness(port, (folder / "secrets" / "viewer").read_text().strip())
         if not witness.wait(1, 30.0):
             raise SystemExit(f"agent_link: no first link signal; {(folder / 'agent.log').read_text()[-500:]}")
         found, lost = [], 0

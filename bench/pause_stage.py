@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from detectors.witness.client import Client
+from drills.cluster.settings import free_members, make_secrets, watch_settings
 from drills.drill.processes import DrillError, end, start
-from outrider.config.security import write_secret
 from outrider.config.site import read_config
 from outrider.errors import OutriderError
 
@@ -29,19 +29,7 @@ JOB = "beside"
 
 def write_site(folder: Path, run_dir: Path, members: int, witnesses: int, job: bool) -> Path:
     """The site's file and its secrets."""
-    held = [(socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(witnesses)]
-    named = ""
-    for number, (stream, datagrams) in enumerate(held, 1):
-        datagrams.bind(("127.0.0.1", 0))
-        named += (
-            f'[[witness.members]]\nname = "w{number}"\nhttp_port = {stream.getsockname()[1]}\n'
-            f"heartbeat_port = {datagrams.getsockname()[1]}\n"
-        )
-    for pair in held:
-        for one in pair:
-            one.close()
-    for name in ("heartbeat", "agent", "operator", "viewer"):
-        write_secret(folder / name)
+    make_secrets(folder)
     nodes = "".join(
         f'[[fleet.nodes]]\nnode = "n{n}"\nrack = "r{n}"\ngpus = {int(job)}\naddress = "127.0.77.{n}"\n'
         for n in range(1, members + 1)
@@ -55,17 +43,7 @@ def write_site(folder: Path, run_dir: Path, members: int, witnesses: int, job: b
 name = "pauses"
 mode = "observe"
 {nodes}
-[witness]
-state_dir = "{folder}/witness"
-shared_vantage_ok = true
-{named}
-[ledger]
-path = "{folder}/witness/ledger.db"
-[security]
-heartbeat_key_file = "{folder}/heartbeat"
-agent_token_file = "{folder}/agent"
-operator_token_file = "{folder}/operator"
-viewer_token_file = "{folder}/viewer"
+{watch_settings(folder, free_members(witnesses))}
 [agent]
 run_dir = "{run_dir}"
 metrics_port = 0

@@ -8,7 +8,6 @@ import argparse
 import base64
 import json
 import secrets
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from detectors.witness.client import Client
-from outrider.config.security import SecuritySection, write_secret
+from drills.cluster.settings import free_members, make_secrets, watch_settings
+from outrider.config.security import SecuritySection
 from outrider.config.site import read_config
 from outrider.errors import OutriderError
 from outrider.signals import Signal, encode_batch
@@ -42,23 +42,10 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 def site(folder: Path, hook: int, etcd: str | None) -> Path:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(6)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    members = "".join(
-        f'[[witness.members]]\nname = "w{n + 1}"\nhttp_port = {ports[2 * n]}\nheartbeat_port = {ports[2 * n + 1]}\n'
-        for n in range(3)
-    )
-    ledger = (
-        f'backend = "etcd"\nendpoints = ["{etcd}"]\nprefix = "/bench-{secrets.token_hex(4)}/"'
-        if etcd
-        else f'path = "{folder}/ledger.db"'
-    )
+    ledger = f'backend = "etcd"\nendpoints = ["{etcd}"]\nprefix = "/bench-{secrets.token_hex(4)}/"' if etcd else ""
+    make_secrets(folder)
     (folder / "webhook").write_text("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode())
     (folder / "webhook").chmod(0o600)
-    for name in ("heartbeat", "agent", "operator", "viewer"):
-        write_secret(folder / name)
     path = folder / "site.toml"
     path.write_text(f"""
 [site]
@@ -66,17 +53,7 @@ mode = "act"
 [policy]
 cluster_actions_per_hour = 0
 {"".join(f'[[fleet.nodes]]{chr(10)}node = "n{n}"{chr(10)}' for n in range(100))}
-[witness]
-state_dir = "{folder}/state"
-shared_vantage_ok = true
-{members}
-[ledger]
-{ledger}
-[security]
-heartbeat_key_file = "{folder}/heartbeat"
-agent_token_file = "{folder}/agent"
-operator_token_file = "{folder}/operator"
-viewer_token_file = "{folder}/viewer"
+{watch_settings(folder, free_members(3), ledger)}
 [[alerts.targets]]
 name = "hook"
 url = "http://127.0.0.1:{hook}/"

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drills.cluster.network import Loopback, Namespaces
-from outrider.config.security import write_secret
+from drills.cluster.settings import make_secrets, watch_settings
+from outrider.config.witness import Member
 
 WITNESSES = ("w1", "w2", "w3")
 JOB = "drill"
@@ -43,8 +44,7 @@ class Site:
         sweep(memory)
         base = memory if os.access(memory, os.W_OK) else self.folder
         self.run_dir = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base))
-        for name in ("heartbeat", "agent", "operator", "viewer"):
-            write_secret(self.secret(name))
+        make_secrets(self.folder)
         webhook = self.secret("webhook")
         webhook.write_text("whsec_" + base64.b64encode(secrets.token_bytes(32)).decode() + "\n")
         webhook.chmod(0o600)
@@ -91,11 +91,13 @@ class Site:
 
     def _toml(self, relay_ports: dict[str, int]) -> str:
         hub = self.network.hub_address()
-        members = "".join(
-            f'\n[[witness.members]]\nname = "{name}"\naddress = "{hub}"\nhttp_port = {self.ports[f"http-{name}"]}\n'
-            f"heartbeat_port = {relay_ports.get(name, self.ports[f'heartbeat-{name}'])}\n"
+        members = [
+            Member(
+                name=name, address=hub, http_port=self.ports[f"http-{name}"],
+                heartbeat_port=relay_ports.get(name, self.ports[f"heartbeat-{name}"]),
+            )
             for name in WITNESSES
-        )
+        ]  # fmt: skip
         nodes = "".join(
             f'\n[[fleet.nodes]]\nnode = "{node}"\nrack = "r{index}"\ngpus = 0\naddress = "{self.address(node)}"\n'
             for index, node in enumerate(NODES)
@@ -108,19 +110,7 @@ mode = "act"
 [fleet]
 spares = ["{SPARE}"]
 {nodes}
-[witness]
-shared_vantage_ok = true
-state_dir = "{self.folder}/witness"
-{members}
-[ledger]
-path = "{self.folder}/witness/ledger.db"
-
-[security]
-heartbeat_key_file = "{self.secret("heartbeat")}"
-agent_token_file = "{self.secret("agent")}"
-operator_token_file = "{self.secret("operator")}"
-viewer_token_file = "{self.secret("viewer")}"
-
+{watch_settings(self.folder, members)}
 [agent]
 run_dir = "{self.run_dir}"
 metrics_port = 0

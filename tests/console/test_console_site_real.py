@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from drills.cluster.settings import free_members, watch_settings
 from outrider.config.security import SecuritySection
 from outrider.config.site import read_config
 from outrider.config.witness import WitnessSection
@@ -25,16 +25,7 @@ from console_browser import Person  # noqa: E402  # it imports selenium
 
 
 def write_site(folder: Path) -> Path:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(6)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    members = "".join(
-        f'[[witness.members]]\nname = "w{place + 1}"\nhttp_port = {ports[2 * place]}\nheartbeat_port = {ports[2 * place + 1]}\n'
-        for place in range(3)
-    )
     nodes = "".join(f'[[fleet.nodes]]\nnode = "n{number}"\ngpus = 8\nrack = "r1"\n' for number in range(1, 6))
-    secrets = "".join(f'{name} = "{folder}/{name}"\n' for name in SecuritySection.__struct_fields__)
     path = folder / "site.toml"
     path.write_text(f"""
 [site]
@@ -43,16 +34,7 @@ mode = "advise"
 [fleet]
 spares = ["n5"]
 {nodes}
-[witness]
-state_dir = "{folder}/state"
-shared_vantage_ok = true
-{members}
-[ledger]
-path = "{folder}/ledger.db"
-lease_seconds = 1.0
-[security]
-{secrets}
-""")
+{watch_settings(folder, free_members(3), "lease_seconds = 1.0")}""")
     return path
 
 

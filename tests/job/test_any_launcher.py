@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from outrider.config.security import write_secret
+from drills.cluster.settings import free_members, make_secrets, watch_settings
 
 pytestmark = pytest.mark.real
 SHELL = [sys.executable, "-m", "outrider.cli.shell"]
@@ -44,9 +44,8 @@ class Cluster:
         self.out = folder / "out"
         self.out.mkdir()
         (folder / "train.py").write_text(SCRIPT)
-        for name in ("heartbeat", "agent", "operator", "viewer"):
-            write_secret(folder / name)
-        http, beat = free(), free(socket.SOCK_DGRAM)
+        make_secrets(folder)
+        members = free_members(1)
         for node in ("n1", "n2"):
             (folder / f"{node}.toml").write_text(
                 f"""
@@ -59,16 +58,7 @@ gpus = 2
 node = "n2"
 address = "127.0.0.1"
 gpus = 2
-[witness]
-state_dir = "{folder}/state"
-shared_vantage_ok = true
-[[witness.members]]
-name = "w1"
-http_port = {http}
-heartbeat_port = {beat}
-[ledger]
-path = "{folder}/ledger.db"
-lease_seconds = 1.0
+{watch_settings(folder, members, "lease_seconds = 1.0")}
 [agent]
 run_dir = "{folder}/run"
 udp_port = {free(socket.SOCK_DGRAM)}
@@ -76,11 +66,6 @@ metrics_port = 0
 heartbeat_seconds = 0.2
 collect = false
 collectors = {{ processes = true }}
-[security]
-heartbeat_key_file = "{folder}/heartbeat"
-agent_token_file = "{folder}/agent"
-operator_token_file = "{folder}/operator"
-viewer_token_file = "{folder}/viewer"
 """
             )
         self.start([*SHELL, "witness", "--config", str(folder / "n1.toml"), "--name", "w1"], "witness", {})

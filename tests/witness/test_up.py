@@ -16,9 +16,10 @@ import pytest
 from detectors.witness.client import Client
 from detectors.witness.journal_merge import merge
 from detectors.witness.starter import write_starter
+from drills.cluster.settings import watch_settings
 from outrider.config.security import SecuritySection
 from outrider.config.site import SiteSection, read_config
-from outrider.config.witness import WitnessSection
+from outrider.config.witness import Member, WitnessSection
 from outrider.errors import InputError, OutriderError
 from outrider.signals import Signal, encode_batch
 from outrider.wire import SENT_HEADER, Heartbeat, pack_heartbeat, signal_id
@@ -51,10 +52,9 @@ def three_free_ports() -> int:
 
 
 def write_site(folder: Path, ports: list[int], ledger: str = "") -> Path:
-    members = "".join(
-        f'[[witness.members]]\nname = "w{index + 1}"\nhttp_port = {ports[2 * index]}\nheartbeat_port = {ports[2 * index + 1]}\n'
-        for index in range(3)
-    )
+    members = [
+        Member(name=f"w{index + 1}", http_port=ports[2 * index], heartbeat_port=ports[2 * index + 1]) for index in range(3)
+    ]
     nodes = "".join(f'[[fleet.nodes]]\nnode = "{name}"\naddress = "127.0.0.1"\ngpus = 1\n' for name in ("n1", "n2", "n3"))
     path = folder / "site.toml"
     path.write_text(f"""
@@ -63,19 +63,7 @@ mode = "act"
 [fleet]
 spares = ["n3"]
 {nodes}
-[witness]
-state_dir = "{folder}/state"
-shared_vantage_ok = true
-{members}
-[ledger]
-{ledger or f'path = "{folder}/ledger.db"'}
-lease_seconds = 1.0
-[security]
-heartbeat_key_file = "{folder}/heartbeat"
-agent_token_file = "{folder}/agent"
-operator_token_file = "{folder}/operator"
-viewer_token_file = "{folder}/viewer"
-""")
+{watch_settings(folder, members, f"lease_seconds = 1.0{chr(10)}{ledger}")}""")
     return path
 
 
@@ -161,7 +149,8 @@ async def test_a_killed_rank_is_confirmed_by_all_and_the_leader_may_die(
         os.kill(victims[0], signal.SIGKILL)
         await until(lambda: client.get("/v1/status")["leader"] not in (None, leader))
         told = client.get("/v1/status")
-        assert told["jobs"] == {"j1": {"attempt": 1, "ranks": 2, "ended": None}}
+        (line,) = told["jobs"].values()
+        assert line.pop("heard_s") < 60 and told["jobs"] == {"j1": {"attempt": 1, "ranks": 2, "ended": None, "state": "running"}}
         assert found[0]["incident"] in [one["incident"] for one in told["open"]]
         # `up` starts it again.
         await until(lambda: all(seen["up"] for seen in client.get("/v1/status")["witnesses"].values()))
@@ -172,7 +161,7 @@ async def test_a_killed_rank_is_confirmed_by_all_and_the_leader_may_die(
     assert up.returncode == 0, output.decode()
     assert not [pid for pid in children if alive(pid)]
     assert "is started again" in output.decode()
-    header = next(merge(tmp_path / "state", ("w1", "w2", "w3")))
+    header = next(merge(tmp_path / "witness", ("w1", "w2", "w3")))
     assert json.loads(header)["kind"] == "fleet"
 
 
