@@ -55,13 +55,19 @@ def fault_rule(entry: FaultClass, site: str, settings: AlertsConfig) -> dict[str
     }
 
 
-#: A day back: with its certificate over, a listener can no longer be scraped, and the alert must not end with its series.
-_ENDS, _BEGINS = (f"last_over_time(outrider_tls_not_{end}_timestamp_seconds[1d])" for end in ("after", "before"))
-
-
 def ends_within(seconds: int, share: float) -> str:
-    """Certificates that end within `seconds` and have less than `share` of their life left, by what is left of them, seconds."""
-    return f"({_ENDS} - time() < {seconds}) < {share:g} * ({_ENDS} - {_BEGINS})"
+    """Certificates that end within `seconds` and have less than `share` of their life left, by what is left of them, seconds.
+
+    Of agents only the first that ends: a fleet has thousands. Of others, series of a day back too: once its certificate is over, a
+    listener can no longer be scraped, and the alert must not end with its series.
+    """
+
+    def due(series: str) -> str:
+        ends, begins = (series.replace("WHEN", f"outrider_tls_not_{when}_timestamp_seconds") for when in ("after", "before"))
+        return f"({ends} - time() < {seconds}) < {share:g} * ({ends} - {begins})"
+
+    others, agents = due('last_over_time(WHEN{listener!="agent"}[1d])'), due('WHEN{listener="agent"}')
+    return f"({others} or min by (site, listener) ({agents}))"
 
 
 _LAST: Final = ends_within(LAST_SECONDS, LAST_SHARE)
@@ -89,7 +95,7 @@ SELF: Final[tuple[tuple[str, str, str, str, str], ...]] = (
      "A collector's last good reading is more than ten minutes old."),
     ("OutriderNoSpares", "max(outrider_spares_free) == 0", "10m", "warning",
      "No spare node is left: the next loss waits for a repair."),
-    ("OutriderCertificateEndsSoon", f"({ends_within(SOON_SECONDS, SOON_SHARE)}) unless ({_LAST})", "15m", "warning",
+    ("OutriderCertificateEndsSoon", f"{ends_within(SOON_SECONDS, SOON_SHARE)} unless {_LAST}", "15m", "warning",
      "A listener's certificate ends within 14 days (one of a short life: in its last quarter), and nothing has renewed it. Replace"
      " its files; no restart is needed. `outrider doctor` says which end when."),
     ("OutriderCertificateEnds", _LAST, "15m", "critical",

@@ -97,15 +97,17 @@ def _certificates(site: str, settings: AlertsConfig) -> dict[str, Any]:
     promtool's time begins in 1970, so that what began before has a negative stamp.
     """
     hour, day = 3600, 86400
-    lives = {"soon": (90 * day, 14 * day), "last": (90 * day, 2 * day), "short": (day, day // 4), "over": (day, day // 10)}
-    series = []
+    lives = {"soon": (90 * day, 14 * day), "last": (90 * day, 2 * day), "short": (day, day // 4), "over": (day, day // 10),
+             "agent": (90 * day, 14 * day)}  # fmt: skip
+    late = {"series": 'outrider_tls_not_after_timestamp_seconds{listener="agent",instance="late"}', "values": f"{90 * day}x240"}
+    series = [late, {"series": late["series"].replace("after", "before"), "values": "0x240"}]
     for listener, (life, left) in lives.items():
         ends, renewed = left + hour, 90 * day
-        after = f"{ends}x119 {renewed}x120" if listener in ("soon", "last") else f"{ends}x119 stale"
+        after = f"{ends}x119 {renewed}x120" if listener in ("soon", "last", "agent") else f"{ends}x119 stale"
         for end, values in (("after", after), ("before", f"{ends - life}x240")):
             stamp = f'outrider_tls_not_{end}_timestamp_seconds{{listener="{listener}",instance="i"}}'
             series.append({"series": stamp, "values": values})
-    due = {"OutriderCertificateEndsSoon": ("soon", "short"), "OutriderCertificateEnds": ("last", "over")}
+    due = {"OutriderCertificateEndsSoon": ("soon", "short", "agent"), "OutriderCertificateEnds": ("last", "over")}
     early = {"OutriderCertificateEndsSoon": ("last", "over"), "OutriderCertificateEnds": ()}
     gone = {"OutriderCertificateEndsSoon": ("short",), "OutriderCertificateEnds": ("over",)}
     checks = [
@@ -118,7 +120,8 @@ def _certificates(site: str, settings: AlertsConfig) -> dict[str, Any]:
 
 def _self_alert(name: str, listener: str, site: str, settings: AlertsConfig) -> dict[str, Any]:
     rule = self_rule(*next(entry for entry in SELF if entry[0] == name), site, settings)
-    return {"exp_labels": {**rule["labels"], "listener": listener, "instance": "i"}, "exp_annotations": rule["annotations"]}
+    where = {"listener": listener} if listener == "agent" else {"listener": listener, "instance": "i"}
+    return {"exp_labels": {**rule["labels"], **where}, "exp_annotations": rule["annotations"]}
 
 
 def _watchdog(site: str) -> dict[str, Any]:

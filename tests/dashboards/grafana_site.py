@@ -118,6 +118,7 @@ def witness_page() -> Metrics:
         yield "outrider_witness_leader", (), 1.0
         yield "outrider_witness_lag_seconds", (), 0.01
         yield "outrider_signals_total", ("step",), float(beats)
+        yield "outrider_tls_not_after_timestamp_seconds", ("witness",), 4e9
         yield "outrider_heartbeats_total", ("good",), float(beats)
         yield "outrider_votes_total", ("faulty",), float(beats)
         yield from tally.readings()

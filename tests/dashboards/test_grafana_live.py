@@ -38,6 +38,7 @@ NOT_IN_THIS_RUN = {
     "Stragglers": "the drill's job does not tell the parts of its steps: on two cores they would be noise",
     "Spread of the step": "the same",
     "Agents cut off from a witness": "every witness answers all the time",
+    "Certificates": "the run speaks clear text",
 }
 #: Panel -> why it may be empty here or not.
 BY_CHANCE = {"Lost time by cause": "the job is outside of training for less than a scrape at a time"}

@@ -5,6 +5,7 @@ from typing import Final
 from dashboards.grafana.boards.parts import NODE
 from dashboards.grafana.kit import AMBER, BLUE, GREEN, RED, SITE, ZERO_IS_WELL, Board, Chart, Column, Number, grid, states
 from dashboards.grafana.scope import cluster, store
+from outrider.tls import LAST_SECONDS, SOON_SECONDS
 
 _STEP: Final = "$__rate_interval"
 _NUMBERS: Final = (
@@ -58,6 +59,13 @@ _TABLES: Final = (
      f"count by (witness) (outrider_agent_witness_up{{{SITE}}} == 0)",
      (Column("witness", "witness"), Column("Value #A", "agents", steps=ZERO_IS_WELL))),
 )  # fmt: skip
+_CERTIFICATES: Final = "Listeners that speak TLS, the ten whose certificate ends first; none speaks it where this is empty."
+_ENDS: Final = f"bottomk(10, outrider_tls_not_after_timestamp_seconds{{{SITE}}} - time())"
+_LISTENERS: Final = (
+    Column("listener", "listener"),
+    Column("instance", "address"),
+    Column("Value #A", "ends in", "s", steps=((None, RED), (LAST_SECONDS, AMBER), (SOON_SECONDS, GREEN))),
+)
 
 
 def board() -> Board:
@@ -81,4 +89,6 @@ def board() -> Board:
     for title, about, expr, columns in _TABLES:
         made.add(grid(title, about, (expr,), columns), 8, 8)
     made.charts(12, 8, *_AGENTS)
+    made.row("Certificates")
+    made.add(grid("Certificates", _CERTIFICATES, (_ENDS,), _LISTENERS), 24, 6)
     return made
