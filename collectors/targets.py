@@ -61,6 +61,6 @@ def agent_targets(fleet: "FleetSection", agent: "AgentSection", site: str) -> li
         address = (node.address or "127.0.0.1") if agent.metrics_address == "node" else agent.metrics_address
         spare = str(node.node in fleet.spares).lower()
         known = {"node": node.node, "rack": node.rack, "switch": leaf_of(node), "site": site, "spare": spare}
-        labels = {name: value for name, value in known.items() if value}
+        labels = {name: value for name, value in known.items() if value} | (HTTPS if agent.metrics_tls_cert else {})
         entries.append({"targets": [f"{address}:{agent.metrics_port}"], "labels": labels})
     return entries

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from collectors.agent.loop import Loop
 from outrider.errors import InputError
 from outrider.metrics import METRICS
+from outrider.tls import RenewedContext
 
 #: Scrapes at a time; two Prometheus servers and a person are three.
 SCRAPES_MAX = 8
@@ -110,16 +111,19 @@ class MetricsServer:
         page: what to serve.
         address, port: where.
         tokens: bearer tokens of viewers; empty is allowed on loopback only.
+        tls: its certificate; None: clear text.
 
     Raises:
         InputError: not loopback and no token, or the port is taken.
     """
 
-    def __init__(self, page: MetricsPage, address: str, port: int, tokens: tuple[str, ...]) -> None:
+    def __init__(
+        self, page: MetricsPage, address: str, port: int, tokens: tuple[str, ...], tls: RenewedContext | None = None
+    ) -> None:
         if not tokens and not _is_loopback(address):
             raise InputError(f"is {address}, which is not loopback: set security.viewer_token_file", key="agent.metrics_address")
         try:
-            self._server = _Server((address, port), _handler(page, tokens))
+            self._server = _Server((address, port), _handler(page, tokens), tls)
         except OSError as error:
             raise InputError(f"port {port} at {address}: {error.strerror}", key="agent.metrics_port") from None
         self.port: int = self._server.server_address[1]
@@ -140,7 +144,10 @@ class _Server(http.server.ThreadingHTTPServer):
     #: Whoever came may have gone again: the loop never waits for him.
     timeout = 0
 
-    def __init__(self, place: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+    def __init__(
+        self, place: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler], tls: RenewedContext | None
+    ) -> None:
+        self._tls = tls
         self.address_family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
         self._free = threading.BoundedSemaphore(SCRAPES_MAX)
         super().__init__(place, handler)
@@ -161,6 +168,15 @@ class _Server(http.server.ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """In the scrape's own thread: a client that never says hello holds up nobody else."""
+        if self._tls is None:
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(REQUEST_SECONDS)
+        with self._tls.wrap_socket(request, server_side=True) as wrapped:
+            super().finish_request(wrapped, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away in the middle is no news."""

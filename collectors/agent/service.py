@@ -26,7 +26,9 @@ from outrider.config.security import SecuritySection
 from outrider.config.site import Config
 from outrider.config.witness import WitnessSection
 from outrider.errors import InputError
+from outrider.metrics import METRICS
 from outrider.signals import Signal
+from outrider.tls import RenewedContext, readings, server_context
 from outrider.wire import Order
 
 #: Where the agent listens when `[fleet]` does not name an address for the node.
@@ -58,7 +60,8 @@ class Agent:
         self.log = Log(node=node)
         self.loop = Loop(self._failed)
         self.page = MetricsPage(self.section.metrics_seconds)
-        self._metrics = _metrics_server(self.page, self.section, self.address, security)
+        self._tls = _tls_of(self.section, self.log)
+        self._metrics = _metrics_server(self.page, self.section, self.address, security, self._tls)
         self._port = BeatPort(self.address, self.section.udp_port)
         self._heart_places = heartbeat_places(members, family_of(self.address))
         self.folders = Folders(self.section, node)
@@ -76,7 +79,7 @@ class Agent:
         self.links = [
             WitnessLink(
                 node=self.node, boot=self.boot, member=member, token=token, spool=self.spool,
-                wait_seconds=section.order_wait_seconds, on_orders=self._orders_came,
+                wait_seconds=section.order_wait_seconds, on_orders=self._orders_came, log=self.log,
             )
             for member in members
         ]  # fmt: skip
@@ -196,6 +199,8 @@ class Agent:
         }
         for name, value in own.items():
             yield family(f"outrider_agent_{name}", [({"node": self.node}, float(value))])
+        for name, labels, told in readings("agent", self._tls):
+            yield family(name, [(dict(zip(METRICS[name].labels, labels, strict=True)), told)])
         yield from _link_families(self.node, self.links, self.spool.waiting())
 
 
@@ -221,9 +226,17 @@ def _address(fleet: FleetSection, node: str) -> str:
     raise InputError(f"no node {node!r} (known: {known})", key="fleet.nodes")
 
 
-def _metrics_server(page: MetricsPage, section: AgentSection, own_address: str, security: SecuritySection) -> MetricsServer | None:
+def _tls_of(section: AgentSection, log: Log) -> RenewedContext | None:
+    if section.metrics_port == 0 or not section.metrics_tls_cert:
+        return None
+    return server_context(section.metrics_tls_cert, section.metrics_tls_key, log)
+
+
+def _metrics_server(
+    page: MetricsPage, section: AgentSection, own_address: str, security: SecuritySection, tls: RenewedContext | None
+) -> MetricsServer | None:
     if section.metrics_port == 0:
         return None
     address = own_address if section.metrics_address == "node" else section.metrics_address
     tokens = security.viewer_tokens() if security.viewer_token_file else ()
-    return MetricsServer(page, address, section.metrics_port, tokens)
+    return MetricsServer(page, address, section.metrics_port, tokens, tls)

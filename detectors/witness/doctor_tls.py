@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from detectors.witness.findings import Finding, Patient
+from outrider.config.agent import AgentSection
 from outrider.config.alerts import AlertsConfig
 from outrider.config.witness import Member, WitnessSection
 from outrider.errors import InputError
@@ -28,7 +29,9 @@ def certificates(patient: Patient) -> Iterator[Finding]:
         if member.tls_cert:
             yield from _shown(member)
             yield from _file(f"files of {member.name}", member.tls_cert, member.tls_key, member)
-    alerts = patient.config.get(AlertsConfig)
+    agent, alerts = patient.config.get(AgentSection), patient.config.get(AlertsConfig)
+    if agent.metrics_tls_cert:
+        yield from _file("files of agent", agent.metrics_tls_cert, agent.metrics_tls_key, None)
     if alerts.metrics_tls_cert:
         yield from _file("files of deliverer", alerts.metrics_tls_cert, alerts.metrics_tls_key, None)
 

@@ -15,6 +15,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     closed_port: UDP port on which nothing listens on any node: a host that lives answers "refused" there.
     metrics_address, metrics_port: where `/metrics` is; `"node"` is the node's own address. Off loopback a viewer token
         is needed. Port 0: no page.
+    metrics_tls_cert, metrics_tls_key: PEM files with which the page speaks TLS (both or none; docs/tls.md). Empty: clear text.
     heartbeat_seconds: pace of heartbeats. Faster finds a dead node sooner; a witness pays about 5 microseconds a beat.
     page_seconds: pace at which progress pages are read; half of it is the mean delay of a `step` signal. Each look wakes the
         agent, which costs more than what it reads.
@@ -34,6 +35,8 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     closed_port: int = 9479
     metrics_address: str = "127.0.0.1"
     metrics_port: int = 9470
+    metrics_tls_cert: SitePath = ""
+    metrics_tls_key: SitePath = ""
     heartbeat_seconds: float = 1.0
     page_seconds: float = 0.25
     step_signal_seconds: float = 0.5
@@ -59,5 +62,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("udp_port", "closed_port", "metrics_port"):
             if not 0 <= getattr(self, name) <= 65535:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: 0 to 65535")
+        if bool(self.metrics_tls_cert) is not bool(self.metrics_tls_key):
+            raise ValueError("metrics_tls_cert and metrics_tls_key belong together")
         if self.spool_bytes_max < 1 << 16:
             raise ValueError("spool_bytes_max is below 65536")

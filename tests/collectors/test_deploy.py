@@ -49,12 +49,12 @@ def test_targets_are_written_for_every_node_and_witness(tmp_path: Path) -> None:
 def test_targets_that_speak_tls_are_called_by_https(tmp_path: Path) -> None:
     """Each by its own setting: Prometheus would send the viewer's token in clear text otherwise, or hear nothing."""
     pair = ('metrics_tls_cert = "c"\nmetrics_tls_key = "k"', 'tls_cert = "c"\ntls_key = "k"')
-    text = CONFIG + f"{pair[1]}\n[alerts]\nmetrics_port = 9\n{pair[0]}\n"
+    text = CONFIG.replace("[agent]", f"[agent]\n{pair[0]}") + f"{pair[1]}\n[alerts]\nmetrics_port = 9\n{pair[0]}\n"
     for name, config in (("tls", text), ("clear", CONFIG + "[alerts]\nmetrics_port = 9\n")):
         (tmp_path / "o.toml").write_text(config)
         done = CliRunner().invoke(targets, ["--config", str(tmp_path / "o.toml"), str(tmp_path / name)])
         assert done.exit_code == 0, done.output
-        for file in ("witnesses", "deliverers"):
+        for file in ("agents", "witnesses", "deliverers"):
             for entry in json.loads((tmp_path / name / f"{file}.json").read_text()):
                 assert entry["labels"].get("__scheme__") == ("https" if name == "tls" else None)
 

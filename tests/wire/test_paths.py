@@ -24,6 +24,8 @@ WHOLE = """
 [agent]
 run_dir = "to/it"
 state_dir = "to/it"
+metrics_tls_cert = "to/it"
+metrics_tls_key = "to/it"
 [collectors]
 sysfs_root = "to/it"
 proc_root = "to/it"

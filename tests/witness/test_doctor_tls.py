@@ -94,12 +94,13 @@ async def test_a_witness_that_is_not_there_is_unknown_and_files_elsewhere_are_no
     assert [(name, one.state) for name, one in found.items()] == [("certificate w1", "unknown")]
 
 
-async def test_the_deliverers_page_is_looked_at_too(tmp_path: Path) -> None:
+async def test_pages_of_agent_and_deliverer_are_looked_at_too(tmp_path: Path) -> None:
     ca = authority(tmp_path, "ours")
     cert, key = signed(tmp_path, ca, "page", days=1, starts_days=-2)
     both = f'metrics_tls_cert = "{cert}"\nmetrics_tls_key = "{key}"'
-    found = await examined(tmp_path, 9, tmp_path / "elsewhere.pem", ca, f"[alerts]\n{both}")
+    found = await examined(tmp_path, 9, tmp_path / "elsewhere.pem", ca, f"[agent]\n{both}\n[alerts]\n{both}")
     assert {name: one.state for name, one in found.items() if name.startswith("files")} == {
+        "files of agent": "fail",
         "files of deliverer": "fail",
     }
 
