@@ -5,16 +5,15 @@ CRD as its project publishes it (`kube_crds`). Kueue has its own tests (`test_ku
 """
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from alerts_doubles import row
 from kube_crds import misfit_of_custom, misfit_of_custom_patch
-from kube_fake import TOKEN, Kube
+from kube_fake import Kube
 from kube_openapi import misfit, misfit_of_eviction, misfit_of_patch
 from kube_world import CHAINS, KINDS
 
@@ -23,7 +22,6 @@ from alerts.schedulers.kubernetes import KubernetesScheduler
 from alerts.schedulers.port import SchedulerError
 from alerts.schedulers.sender import SchedulerSender
 from outrider.config.alerts import SpareCheck
-from outrider.config.targets import KubernetesTarget
 
 NODES = ["n1", "n2", "n3", "n9"]
 
@@ -36,27 +34,12 @@ RESTART = order(job="j1", attempt=1, slots=("n1", "n9", "n3"), replace=(Replace(
 
 
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Callable]:
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
-    opened, made = [], []
-
+def start(start_kube: Callable) -> Callable:
     async def make(kind: str = "JobSet") -> tuple[Kube, KubernetesScheduler]:
-        kube = Kube(kind, NODES, ["n1", "n2", "n3"])
-        server = TestServer(kube.application())
-        await server.start_server()
-        scheduler = KubernetesScheduler(KubernetesTarget(name="k", url=str(server.make_url("")), token_file=str(token)))
-        await scheduler.open()
-        made.append(kube)
-        opened.extend([scheduler.close, server.close])
+        kube, _, scheduler = await start_kube(kind)
         return kube, scheduler
 
-    yield make
-    for close in opened:
-        await close()
-    refused = [said for kube in made for said in kube.refused]
-    assert not refused, f"bodies that do not fit the published OpenAPI: {refused}"
+    return make
 
 
 async def test_busy_api_server_says_when_it_wants_to_be_asked_again(start, monkeypatch) -> None:

@@ -3,21 +3,18 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
-from kube_fake import TOKEN, Kube
+from kube_fake import Kube
 
 from alerts.bodies import Data, Replace
 from alerts.schedulers.kube_api import Expired
-from alerts.schedulers.kubernetes import KubernetesScheduler
 from alerts.schedulers.kueue import HELD, state_of
 from alerts.schedulers.kueue_watch import KueueWatch
 from alerts.schedulers.port import SchedulerError
-from outrider.config.targets import KubernetesTarget
 from outrider.signals import Signal
 
 NODES = ["n1", "n2", "n3", "n9"]
@@ -30,28 +27,8 @@ def order(fence: int = 5, attempt: int = 1, **more: Any) -> Data:
 
 
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Callable]:
-    token = tmp_path / "token"
-    token.write_text(TOKEN)
-    token.chmod(0o600)
-    opened, made = [], []
-
-    async def make(kind: str = "JobSet", **settings: Any) -> tuple[Kube, KubernetesTarget, KubernetesScheduler]:
-        kube = Kube(kind, NODES, ["n1", "n2", "n3"], queue="gpus")
-        server = TestServer(kube.application())
-        await server.start_server()
-        target = KubernetesTarget(name="k", url=str(server.make_url("")), token_file=str(token), **settings)
-        scheduler = KubernetesScheduler(target)
-        await scheduler.open()
-        made.append(kube)
-        opened.extend([scheduler.close, server.close])
-        return kube, target, scheduler
-
-    yield make
-    for close in opened:
-        await close()
-    refused = [said for kube in made for said in kube.refused]
-    assert not refused, f"bodies that do not fit the published APIs: {refused}"
+def start(start_kube: Callable) -> Callable:
+    return partial(start_kube, queue="gpus")
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet", "TrainJob", "PyTorchJob"])

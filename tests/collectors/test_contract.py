@@ -8,8 +8,6 @@ nothing stays open; and when the source is well again, so is the collector.
 import math
 import os
 import shutil
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ras_double import FakeRas
 
 from collectors import http_text, ras
 from collectors.emulated.node import EmulatedNode
@@ -34,53 +33,13 @@ LONG = 10 << 20
 Break = Callable[["Sources"], None]
 
 
-class Talker:
-    """A TCP server that speaks like NCCL RAS, or not at all like it."""
-
-    def __init__(self) -> None:
-        self.mood = "well"
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                channel, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._speak, args=(channel,), daemon=True).start()
-
-    def _speak(self, channel: socket.socket) -> None:
-        with channel:
-            try:
-                while line := channel.recv(4096):
-                    if self.mood == "stuck":
-                        time.sleep(2 * WAIT_SECONDS)
-                        return
-                    while self.mood == "endless":
-                        channel.sendall(b"x" * 65536)
-                    if self.mood in ("junk", "cut"):
-                        channel.sendall(b"\x00\xff{[junk\n" if self.mood == "junk" else b'{"communicators": [{"has')
-                        return
-                    if b"STATUS" in line:
-                        channel.sendall(b'{"communicators_count": 0, "communicators": []}')
-                        return
-                    channel.sendall(b"OK\n" * max(1, line.count(b"\n")))
-            except OSError:
-                return
-
-    def close(self) -> None:
-        self._socket.close()
-
-
 class Sources:
     """All sources of a node, well at first; `spoil` applies a change to every file of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.node = EmulatedNode(folder / "node", gpus=2, ports=2, exporter=True)
-        self.talker = Talker()
+        self.talker = FakeRas(stuck_seconds=2 * WAIT_SECONDS)
         self.proc, self.logs, self.flight, self.board, self.mount = (
             folder / one for one in ("proc", "logs", "flight", "tb", "mount")
         )
@@ -123,7 +82,7 @@ class Sources:
     def mood(self, page: str, talk: str) -> None:
         assert self.node.exporter is not None
         self.node.exporter.mood = page  # type: ignore[assignment]
-        self.talker.mood = talk
+        self.talker.mood = talk  # type: ignore[assignment]
 
     def save(self) -> None:
         for root in (self.node.sysfs, self.proc, self.logs, self.flight, self.board):

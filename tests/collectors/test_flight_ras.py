@@ -3,12 +3,11 @@
 import json
 import os
 import pickle
-import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ras_double import FakeRas
 
 from collectors import ras as ras_module
 from collectors.flight import Flight
@@ -113,41 +112,6 @@ STATUS = {
 }  # fmt: skip
 
 
-class FakeRas:
-    """Speaks protocol version 2 on a free port. `answer` None: it accepts and says nothing."""
-
-    def __init__(self, answer: str | None) -> None:
-        self.answer, self.asked = answer, 0
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                channel, _ = self._socket.accept()
-            except OSError:
-                return
-            with channel, channel.makefile("rwb") as lines:
-                for line in lines:
-                    if self.answer is None:
-                        continue
-                    word = line.decode().strip()
-                    if word.startswith("CLIENT"):
-                        lines.write(b"SERVER PROTOCOL 2\n")
-                    elif word.startswith("SET"):
-                        lines.write(b"OK\n")
-                    else:
-                        self.asked += 1
-                        lines.write(self.answer.encode())
-                        lines.flush()
-                        break
-                    lines.flush()
-
-    def close(self) -> None:
-        self._socket.close()
-
-
 @pytest.fixture
 def server() -> Iterator[FakeRas]:
     made = FakeRas(json.dumps(STATUS))
@@ -192,7 +156,6 @@ def test_a_rank_that_moves_on_is_not_told(server: FakeRas, tmp_path: Path) -> No
     ras = make_ras(server, tmp_path)
     ras.told(suspect("j1"))
     ras.read(1.0)
-    assert server.answer is not None
     server.answer = server.answer.replace("41", "43").replace("42", "44")
     second = ras.read(11.5)
     assert isinstance(second, Readings) and second.signals == []
@@ -216,7 +179,7 @@ def test_a_peer_that_ras_cannot_reach_is_told_as_the_askers_complaint(server: Fa
 
 
 def test_a_ras_that_says_nothing_is_an_error_within_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = FakeRas(None)
+    server = FakeRas(mood="silent")
     with pytest.raises(CollectorError, match="timed out"):
         ask(server.address, seconds=0.2)
     server.close()
