@@ -128,7 +128,8 @@ class World:
         return {}
 
     def tell_job(self, signal: Signal, now: float) -> JobState | None:
-        """Takes in a `job` signal: a job tells its members (`value`: attempt). Returns its state, or None if it is old."""
+        """Takes in a `job` signal: a job tells its members (`value`: attempt), or a witness that it is `over`. Returns its state;
+        None if it is old or over."""
         if signal.job is None or not isinstance(signal.value, int | float):
             self.count("job without a name or an attempt")
             return None
@@ -141,6 +142,10 @@ class World:
         over = old is not None and old.ended and old.planned in ("", "end")
         if old is not None and attempt < old.attempt and not over:
             self.count("old attempt")
+            return None
+        if data.get("over"):
+            if old is not None:
+                old.ended, old.planned = True, ""
             return None
         base = old.job if old is not None else Job(job=signal.job)
         job = Job(

@@ -27,8 +27,6 @@ log = structlog.get_logger()
 WAITING_MAX = 50_000
 #: Jobs remembered; a site has hundreds.
 JOBS_MAX = 10_000
-#: A job that is still heard of is written down again so often, seconds: costs nothing, and mends a row struck out in error.
-WRITTEN_SECONDS = 3600.0
 #: Wait before the ledger is tried again, seconds.
 RETRY_SECONDS = 0.2
 
@@ -65,7 +63,6 @@ class Judge:
         self.job_signals: dict[str, Signal] = {}
         self._roll, self._launched = Roll(), Launched(fleet.jobs)
         self._new_jobs: dict[str, Signal] = {}
-        self._written: dict[str, float] = {}
         self._votes: dict[tuple[str, str], Vote] = {}
         self._orders: list[OrderTo] = []
         self._ready = asyncio.Event()
@@ -76,39 +73,55 @@ class Judge:
         now = self._clock.monotonic()
         self.signals[signal.kind if signal.kind in KINDS else "unknown"] += 1
         if signal.kind == "job":
-            self._renew(signal.job or "", now)
             whole = self._roll.take(signal) if "members" in signal.data else signal
             whole = self._launched.take(whole) if whole is not None else None
             if whole is None:
                 return
             signal = whole
-        self._journal.signal(signal)
-        try:
-            decisions = self._engine.observe(signal, now)
-        except Exception:  # our own bug must not end the witness: it is counted and told
-            self.errors += 1
-            log.exception("core_error", kind=signal.kind, node=signal.node)
+        if not self._feed(signal, now):
             return
-        if decisions:
-            self._out(decisions, now)
         if signal.kind != "heartbeat":
             if signal.kind == "job":
                 self._know(signal)
             for listener in self.listeners:
                 listener(signal)
 
+    def _feed(self, signal: Signal, now: float) -> bool:
+        """Gives the engine one signal. False: it failed on it."""
+        self._journal.signal(signal)
+        try:
+            decisions = self._engine.observe(signal, now)
+        except Exception:  # our own bug must not end the witness: it is counted and told
+            self.errors += 1
+            log.exception("core_error", kind=signal.kind, node=signal.node)
+            return False
+        if decisions:
+            self._out(decisions, now)
+        return True
+
     def recall(self, job: Signal) -> None:
         """A job that another witness wrote down before this one was there."""
         self.observe(msgspec.structs.replace(job, t=self._clock.monotonic()))
         self._new_jobs.pop(job.job or "", None)
 
-    def forget(self, job: str) -> None:
-        """A job that has long ended: it is kept nowhere, and who starts one of that name may count its starts anew."""
-        tables: tuple[dict[str, Any], ...] = (self.jobs, self.job_signals, self._new_jobs, self._written)
+    def forget(self, job: str) -> Signal:
+        """A job that is over, or of which nobody has heard for long: it is kept nowhere, and who starts one of that name may count
+        its starts anew. Returns what the others are to be told."""
+        now, known = self._clock.monotonic(), self.jobs.get(job)
+        over = Signal(t=now, kind="job", job=job, value=known.attempt if known else 0, source="witness", data={"over": True})
+        self._feed(over, now)
+        tables: tuple[dict[str, Any], ...] = (self.jobs, self.job_signals, self._new_jobs)
         for table in tables:
             table.pop(job, None)
         self._roll.forget(job)
         self._launched.forget(job)
+        return over
+
+    def renew(self, job: str) -> None:
+        """Another witness says that a job is over whose ranks are heard of here: it is written down again."""
+        if job in self.job_signals:
+            self._new_jobs[job] = self.job_signals[job]
+            self._ready.set()
 
     def advance(self) -> None:
         """Lets time do its work."""
@@ -175,13 +188,6 @@ class Judge:
                     self.errors += 1
         self._ready.set()
 
-    def _renew(self, job: str, now: float) -> None:
-        """Writes a job down again now and then while its ranks are heard of: a witness that no longer hears them strikes it out."""
-        known = self.job_signals.get(job)
-        if known is not None and now - self._written.get(job, now) >= WRITTEN_SECONDS:
-            self._new_jobs[job], self._written[job] = known, now
-            self._ready.set()
-
     def _know(self, signal: Signal) -> None:
         """Remembers where a job's ranks are: orders need it, and so do a new leader and a witness that starts again."""
         slots = signal.data.get("slots")
@@ -194,7 +200,7 @@ class Judge:
             return
         before = self.job_signals.get(signal.job)
         if before is None or (before.value, before.data) != (signal.value, signal.data):
-            self._new_jobs[signal.job], self._written[signal.job] = signal, self._clock.monotonic()
+            self._new_jobs[signal.job] = signal
             self._ready.set()
         self.job_signals[signal.job] = signal
         self.jobs[signal.job] = Job(job=signal.job, slots=tuple((node, int(gpu)) for node, gpu in pairs), attempt=attempt)

@@ -55,6 +55,8 @@ log = structlog.get_logger()
 PRESENCE_SECONDS = 1.0
 #: After its own start a witness calls no other absent for this long: they start together.
 GRACE_SECONDS = 10.0
+#: How long the ledger says that a job is over, seconds: whoever cannot read it for an hour has more to learn than that.
+OVER_SECONDS = 3600.0
 
 
 class Witness:
@@ -189,15 +191,18 @@ class Witness:
     async def _heed_controls(self) -> None:
         """Maintenance that began or ended, jobs that other witnesses knew before this one was there, and jobs that are over."""
         for job in self.sight.leave():
-            self.judge.forget(job)
-            await self.ledger.put_control(Control(kind="job", key=job, body={}, seconds_left=0))
+            over = self.judge.forget(job)
+            await self.ledger.put_control(Control(kind="job", key=job, body=msgspec.to_builtins(over), seconds_left=OVER_SECONDS))
         standing = {}
         for control in await self.ledger.controls(self._jobs_place):
             if control.kind == "maintenance":
                 standing[control.key] = control
             elif control.kind == "job":
                 self._jobs_place = max(self._jobs_place, control.number)
-                if control.key not in self.judge.jobs:
+                if control.body.get("data", {}).get("over"):
+                    if self.sight.lives(control.key):
+                        self.judge.renew(control.key)
+                elif control.key not in self.judge.jobs:
                     self.judge.recall(msgspec.convert(control.body, Signal))
         for key in standing.keys() ^ self._standing.keys():
             value = "on" if key in standing else "off"

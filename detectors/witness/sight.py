@@ -55,6 +55,11 @@ class Sight:
         self._look()
         return [course for course in reversed(self.jobs.values()) if course.slots]
 
+    def lives(self, job: str) -> bool:
+        """Whether living ranks of a job are heard of here."""
+        self._look()
+        return job in self.jobs and self.jobs[job].state == "running"
+
     def leave(self) -> list[str]:
         """Names the jobs that may be forgotten: at once where all ranks ended well, later where a recovery may still come, or where
         nobody has heard of a living rank for long. They are listed a while longer."""

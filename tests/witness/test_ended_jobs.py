@@ -1,16 +1,28 @@
 """A job that has ended is shown as such for a while, then it leaves; one started again under its name is protected again."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
 import pytest
 from witness_doubles import FLEET, FakeEngine
 
+from detectors.core.council import Council
+from detectors.core.engine import Engine
 from detectors.core.world import World
 from detectors.witness.course import KEPT_SECONDS, QUIET_SECONDS, UNHEARD_SECONDS
 from detectors.witness.journal import Journal
-from detectors.witness.judge import WRITTEN_SECONDS, Judge
+from detectors.witness.judge import Judge
 from detectors.witness.ledger_sqlite import SqliteLedger
+from detectors.witness.service import Witness
 from detectors.witness.sight import Sight
 from detectors.witness.tables import print_status
+from drills.cluster.settings import free_members, make_secrets, watch_settings
 from outrider.clock import ManualClock
+from outrider.config.policy import Policy
+from outrider.config.site import read_config
 from outrider.fleet import Fleet, Job
 from outrider.signals import Signal
 
@@ -132,18 +144,73 @@ def test_a_job_of_the_sites_file_is_unknown_until_a_rank_is_heard_of(clock: Manu
     assert states(sight) == {"j": "running"}
 
 
-def test_a_job_that_is_heard_of_is_written_down_again(ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> None:
-    """A witness that had lost its way to the job's nodes may have struck it out; the others mend that."""
-    judge = Judge(FakeEngine(), FLEET, ledger, journal, clock, (9471, 9479))
-    judge.observe(job())
-    assert list(judge._new_jobs) == ["j"]
-    judge._new_jobs.clear()
-    clock.advance(WRITTEN_SECONDS - 1)
-    judge.observe(job())
-    assert not judge._new_jobs
-    clock.advance(1)
-    judge.observe(job())
-    assert list(judge._new_jobs) == ["j"]
+async def controls_of(ledger: SqliteLedger) -> dict[str, Any]:
+    return {one.key: one.body for one in await ledger.controls() if one.kind == "job"}
+
+
+async def written_whole(ledger: SqliteLedger) -> None:
+    async with asyncio.timeout(60):
+        while "slots" not in (await controls_of(ledger)).get("j", {}).get("data", {}):
+            await ledger.changed(1.0)
+
+
+async def test_who_forgets_a_job_tells_the_leader_and_who_hears_it_corrects_that(tmp_path: Path) -> None:
+    """Two witnesses on one ledger: one has lost its way to the job's nodes, the other has not."""
+    deaf, hearing = (site_of(tmp_path, name) for name in ("w1", "w2"))
+    async with AsyncExitStack() as stack:
+        for one in (deaf, hearing):
+            await one.ledger.open()
+            stack.push_async_callback(one.ledger.close)
+            stack.push_async_callback(one.journal.close)
+        deaf._hear(job(3))
+        hearing._hear(job(3))
+        writing = stack.enter_context(running(hearing.judge))
+        await written_whole(hearing.ledger)
+        deaf.sight.jobs["j"].exits, deaf.sight.jobs["j"].over = {0: 0, 1: 0}, 1.0
+        await deaf._heed_controls()
+        told = (await controls_of(deaf.ledger))["j"]
+        assert (told["value"], told["data"]) == (3, {"over": True}) and "j" not in deaf.judge.jobs
+        await hearing._heed_controls()
+        await written_whole(hearing.ledger)
+        assert not writing.done()
+        await deaf._heed_controls()
+        assert deaf.judge.jobs["j"].attempt == 3, "and who was wrong knows it again"
+
+
+def site_of(folder: Path, name: str) -> Witness:
+    path = folder / "site.toml"
+    make_secrets(folder)
+    path.write_text(watch_settings(folder, free_members(2)))
+    return Witness(read_config(path), name)
+
+
+@contextmanager
+def running(judge: Judge) -> Iterator[asyncio.Task[None]]:
+    task = asyncio.create_task(judge.run())
+    yield task
+    task.cancel()
+
+
+@pytest.mark.parametrize("attempt", [1, 3, 4])
+def test_council_and_engine_hear_that_a_job_is_over_and_judge_the_next_of_its_name(attempt: int) -> None:
+    over = Signal(t=2.0, kind="job", job="j", value=3, source="witness", data={"over": True})
+    council = Council(FLEET, Policy(mode="act"), ("w1",), fence=1)
+    engine = Engine(FLEET, Policy(mode="act"), "w1", ("w1",))
+    for one in (council, engine):
+        world = one.world
+        one.observe(job(3), 1.0)
+        assert [state.name for state in world.jobs_on("n1") if state.name == "j"] == ["j"]
+        one.observe(over, 2.0)
+        assert [state.name for state in world.jobs_on("n1") if state.name == "j"] == [], "nobody restarts what is gone"
+        one.observe(job(attempt), 3.0)
+        assert (world.jobs["j"].attempt, world.jobs["j"].ended) == (attempt, False)
+
+
+def test_late_word_that_an_older_start_is_over_ends_nothing() -> None:
+    world = World(FLEET)
+    world.tell_job(job(4), 1.0)
+    world.tell_job(Signal(t=2.0, kind="job", job="j", value=3, source="witness", data={"over": True}), 2.0)
+    assert not world.jobs["j"].ended
 
 
 @pytest.mark.parametrize(
