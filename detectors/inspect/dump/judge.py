@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from detectors.inspect.context import Context
-from detectors.inspect.dump.flight import Dumped, judge_flight
+from detectors.inspect.dump.flight import judge_flight
 from detectors.inspect.dump.ras import judge_ras
 from detectors.inspect.dump.stacks import judge_stacks
+from detectors.inspect.dump.waits import Dumped
 from detectors.inspect.findings import Finding
 from detectors.inspect.sources import Source
 from outrider.errors import InputError

@@ -1,60 +1,33 @@
 """Stack dumps of a job: the odd one out, what it does, and whether host, GPU, storage, data or program holds it."""
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass
-from typing import Any, Final
+from collections import Counter
+from typing import Final
 
 from detectors.inspect.context import Context
-from detectors.inspect.dump.activity import Activity, activity, gil_holder, signature
 from detectors.inspect.dump.kernel import KernelWords, kernel_words
+from detectors.inspect.dump.odd import odd_of, odd_one
 from detectors.inspect.dump.phase import limit_of, within_phase
+from detectors.inspect.dump.seen import ODD_SHARE, Seen, in_driver, in_storage, see, subject_of
 from detectors.inspect.findings import EvidenceLine, Finding, finding
-from outrider.parsers.stacks import Frame, ProcessStack, StackDump
+from outrider.parsers.stacks import StackDump
 
-#: The odd ones are at most this share of the processes (or all on one node).
-ODD_SHARE: Final = 0.26
-#: An uninterruptible wait that the kernel complains about lasts at least this long (its own default).
+#: What a process does that waits for the others.
 _WAITING: Final = frozenset({"collective"})
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One process with what it does."""
-
-    process: ProcessStack
-    activity: Activity
-    frame: Frame | None
-    node: str | None
-    rank: int | None
-    file: str | None
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the kernel has it in an uninterruptible wait."""
-        return self.process.state == "D"
-
-    def evidence(self) -> EvidenceLine:
-        main = self.process.main
-        inner = f"{main.frames[0].function} ({main.frames[0].file})" if main and main.frames else "no frames"
-        state = f" state {self.process.state}" if self.process.state else ""
-        return EvidenceLine(
-            line=self.process.line, text=f"{self.node or '?'} rank {self.rank}{state}: {self.activity}, in {inner}", file=self.file
-        )
 
 
 def judge_stacks(dump: StackDump, context: Context, files: dict[int, str | None]) -> list[Finding]:
     """One finding, or none where all is ordinary."""
-    seen = [_see(one, context, files.get(id(one))) for one in dump.processes]
+    seen = [see(one, context, files.get(id(one))) for one in dump.processes]
     kernel = {section.node or "": kernel_words(section) for section in dump.kernels}
     if hardware := [one for words in kernel.values() for one in words.hardware(context)]:
         return [max(hardware, key=lambda one: one.height)]
     early = within_phase(context)
-    storage = [one for one in seen if one.activity == "storage" or (one.blocked and _in_storage(one, kernel))]
+    storage = [one for one in seen if one.activity == "storage" or (one.blocked and in_storage(one, kernel))]
     if early:
         return _early(seen, kernel, context)
     if any(words.answered for words in kernel.values()) and not any(one.blocked for one in seen):
         storage = []  # the server answers again, and nobody is blocked any more
-    gpu = [one for one in seen if _in_driver(one, kernel)]
+    gpu = [one for one in seen if in_driver(one, kernel)]
     if gpu and (len(gpu) <= max(1, len(seen) * ODD_SHARE) or len({one.node for one in gpu}) == 1):
         return [_driver(gpu, kernel, context)]
     waiting = [one for one in seen if one.activity in _WAITING]
@@ -65,47 +38,10 @@ def judge_stacks(dump: StackDump, context: Context, files: dict[int, str | None]
         return _kernel_only(kernel, context)
     if len(seen) == 1:
         return _alone(seen[0], kernel, context)
-    odd = _odd(seen, waiting, others)
+    odd = odd_of(seen, waiting, others)
     if odd:
-        return [_odd_one(odd, seen, kernel, context)]
+        return [odd_one(odd, seen, kernel, context)]
     return _together(seen, waiting, kernel, context)
-
-
-def _see(process: ProcessStack, context: Context, file: str | None) -> Seen:
-    what, frame = activity(process)
-    node = process.node or (context.ranks[process.rank][0] if process.rank in context.ranks else None) or context.node
-    return Seen(process, what, frame, node, process.rank, file)
-
-
-def _subject(some: list[Seen], context: Context, *, gpu: bool = False) -> dict[str, Any]:
-    """Job, node and rank; several ranks of one node are named by the node and the first of them."""
-    first = some[0]
-    known = context.rank_subject(first.rank) if first.rank is not None else {"job": context.job_name}
-    nodes = {one.node for one in some}
-    subject: dict[str, Any] = {
-        "job": context.job_name,
-        "node": first.node if len(nodes) == 1 else None,
-        "rank": first.rank if len(nodes) == 1 else None,
-    }
-    if gpu or len(some) == 1:
-        subject["gpu"] = known.get("gpu")
-    return subject
-
-
-def _in_storage(one: Seen, kernel: dict[str, KernelWords]) -> bool:
-    """Whether an uninterruptible wait is one for storage: the kernel says so, or the stack reads or writes and no driver is in
-    sight."""
-    words = kernel.get(one.node or "")
-    if words is not None and (words.storage or words.driver):
-        return words.storage and not words.driver
-    return one.activity in ("data", "unknown", "lock")
-
-
-def _in_driver(one: Seen, kernel: dict[str, KernelWords]) -> bool:
-    """In the GPU driver for good: uninterruptible there, or the kernel shows a task stuck inside the driver."""
-    words = kernel.get(one.node or "")
-    stuck = words is not None and words.driver and (one.process.pid in words.pids or one.blocked)
-    return (one.activity == "gpu" and one.blocked) or stuck
 
 
 def _early(seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
@@ -116,7 +52,7 @@ def _early(seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -
     return [
         finding(
             "storage.hang",
-            _subject(blocked, context),
+            subject_of(blocked, context),
             f"Tasks are blocked in the kernel, but the phase {context.phase} ({context.phase_elapsed_s:.0f} s) is within its "
             f"limit of {limit_of(context):.0f} s.",
             evidence=[one.evidence() for one in blocked],
@@ -133,7 +69,7 @@ def _driver(gpu: list[Seen], kernel: dict[str, KernelWords], context: Context) -
     who = f"{len(gpu)} ranks of {first.node} are" if several else f"Rank {first.rank} is"
     return finding(
         "gpu.driver_hang",
-        _subject(gpu, context, gpu=not several),
+        subject_of(gpu, context, gpu=not several),
         f"{who} stuck inside the GPU driver (state {first.process.state or '?'}); the others wait.",
         evidence=[one.evidence() for one in gpu] + (words.evidence() if words else []),
         culprit="node" if several else "gpu",
@@ -153,7 +89,7 @@ def _storage(storage: list[Seen], seen: list[Seen], kernel: dict[str, KernelWord
     if len(nodes) == 1 and everybody > 1:
         return finding(
             "storage.hang",
-            _subject(blocked, context) | mount,
+            subject_of(blocked, context) | mount,
             f"Only {next(iter(nodes))} is stuck in storage (rank {blocked[0].rank}{', state D' if fatal else ''}), no other "
             f"node reports it: its own storage client, not the"
             " file server. The others wait for it in a collective.",
@@ -177,99 +113,6 @@ def _storage(storage: list[Seen], seen: list[Seen], kernel: dict[str, KernelWord
     )
 
 
-def _odd(seen: list[Seen], waiting: list[Seen], others: list[Seen]) -> list[Seen]:
-    """The few that do something else than the many, or that wait at another place than the many."""
-    share = max(1, int(len(seen) * ODD_SHARE))
-    if others and len(waiting) > len(others) and (len(others) <= share or len({one.node for one in others}) == 1):
-        return others
-    if len(waiting) < len(seen) * 0.5:
-        kinds = Counter(one.activity for one in seen)
-        common, count = kinds.most_common(1)[0]
-        rest = [one for one in seen if one.activity != common]
-        return rest if rest and count > len(rest) and len(rest) <= share else []
-    if others:
-        return []
-    places: dict[str, list[Seen]] = defaultdict(list)
-    for one in waiting:
-        places[signature(one.process)].append(one)
-    smallest, largest = min(places.values(), key=len), max(places.values(), key=len)
-    return smallest if len(places) == 2 and len(smallest) <= share and len(largest) > len(smallest) else []
-
-
-#: What the odd one does -> (fault, culprit, response, repair, what it means).
-_MEANING: Final[dict[str, tuple[str, str, str, str, str]]] = {
-    "data": ("job.dataloader_stall", "data", "restart", "fix_data", "waiting for its data loader"),
-    "gpu": ("gpu.driver_hang", "gpu", "restart", "investigate", "waiting for its GPU, whose work does not end"),
-    "compile": ("job.hang", "app", "restart", "fix_app", "compiling"),
-    "eval": ("job.hang", "app", "restart", "fix_app", "in evaluation, where the others are not"),
-    "gc": ("job.hang", "app", "restart", "fix_app", "collecting garbage"),
-    "debugger": ("job.hang", "app", "page", "fix_app", "standing in a debugger"),
-    "sleep": ("job.hang", "app", "restart", "fix_app", "sleeping"),
-    "lock": ("job.hang", "app", "restart", "fix_app", "waiting for a lock inside its own process"),
-    "network": ("job.hang", "app", "restart", "fix_app", "waiting for a service over the network"),
-    "exit": ("job.rank_exit", "app", "restart", "fix_app", "ending"),
-    "compute": ("job.hang", "node", "restart", "investigate", "still computing"),
-    "storage": ("storage.hang", "storage", "restart", "fix_storage", "waiting for storage"),
-    "collective": ("job.desync", "app", "page", "fix_app", "waiting in another collective than the others"),
-    "unknown": ("job.hang", "node", "restart", "investigate", "doing something else than the others"),
-}
-
-
-def _odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
-    first = odd[0]
-    if holder := gil_holder(first.process):
-        frame = holder.frames[0] if holder.frames else None
-        return finding(
-            "job.hang",
-            _subject(odd, context),
-            f"Rank {first.rank}: thread {holder.name!r} holds the "
-            f"GIL{f' in {frame.function} ({frame.file})' if frame else ''}, so its main thread"
-            " cannot join the collective; the others wait.",
-            evidence=[one.evidence() for one in odd],
-            culprit="app",
-            response="restart",
-            repair="fix_app",
-        )
-    if first.process.state in ("T", "Z"):
-        what = "is stopped (a debugger or SIGSTOP)" if first.process.state == "T" else "is dead and not yet reaped"
-        return finding(
-            "job.hang" if first.process.state == "T" else "job.rank_exit",
-            _subject(odd, context),
-            f"Rank {first.rank} {what}; the others wait for it.",
-            evidence=[one.evidence() for one in odd],
-            culprit="app",
-            response="restart",
-        )
-    fault, culprit, response, repair, meaning = _MEANING[first.activity]
-    nodes = {one.node for one in odd}
-    known: Any = {"culprit": culprit, "response": response, "repair": repair}
-    if first.activity == "unknown" and _runs_python(first.process):
-        known, meaning = known | {"culprit": "app", "repair": "fix_app"}, "running Python code of its own"
-    if first.activity == "data" and len(odd) > 1 and len(nodes) > 1:
-        known["culprit"] = "storage"
-    who = f"Rank {first.rank}" if len(odd) == 1 else f"{len(odd)} ranks on {len(nodes)} node{'s' * (len(nodes) != 1)}"
-    where = f" in {first.frame.function} ({first.frame.file})" if first.frame else ""
-    words = kernel.get(first.node or "")
-    return finding(
-        fault,
-        _subject(odd, context),
-        f"{who}: {meaning}{where}, while the other {len(seen) - len(odd)} wait: the odd one out.",
-        evidence=[one.evidence() for one in odd[:10]] + (words.evidence() if words else []),
-        **known,
-    )
-
-
-def _runs_python(process: ProcessStack) -> bool:
-    """Whether the process works in Python code, and is not stuck below it."""
-    main = process.main
-    return (
-        main is not None
-        and bool(main.frames)
-        and main.frames[0].file.endswith(".py")
-        and (process.state == "R" or "active" in main.flags)
-    )
-
-
 def _alone(one: Seen, kernel: dict[str, KernelWords], context: Context) -> list[Finding]:
     """A single stack: it says what this process does, not whether that is wrong."""
     words = kernel.get(one.node or "")
@@ -278,7 +121,7 @@ def _alone(one: Seen, kernel: dict[str, KernelWords], context: Context) -> list[
         return [
             finding(
                 fault,
-                _subject([one], context),
+                subject_of([one], context),
                 "The process is in an uninterruptible wait (state D).",
                 evidence=[one.evidence(), *(words.evidence() if words else [])],
                 culprit="node" if fault == "storage.hang" else "gpu",
@@ -288,7 +131,7 @@ def _alone(one: Seen, kernel: dict[str, KernelWords], context: Context) -> list[
     return [
         finding(
             "job.hang",
-            _subject([one], context),
+            subject_of([one], context),
             f"One stack only: this process is in {one.activity}. Without the other ranks' stacks nobody is the odd one.",
             evidence=[one.evidence()],
             response="watch",
