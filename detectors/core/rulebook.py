@@ -68,7 +68,7 @@ class Rulebook:
             "gpu_count": self.health.count,
             "driver_call": self._suspects(self.driver.driver_call),
             "link": self._suspects(self.links.link),
-            "port_counters": self.links.counters,
+            "port_counters": self.links.counters.read,
             "kernel": self._suspects(self._kernel),
             "storage": self._suspects(self.host.storage),
             "reclaim": self.host.reclaim,

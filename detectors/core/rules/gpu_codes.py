@@ -5,21 +5,17 @@ collectors that tell of one code, a root that makes other codes its consequences
 another boot, and the second layer (an exit, a job that stands still) that a soft code needs.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
-
-import msgspec
 
 from detectors.core.docket import Docket
 from detectors.core.identity import vote_key
 from detectors.core.parts import Gpu, Parts
+from detectors.core.rules.gpu_case import CodeCase, parsed
 from detectors.core.types import Evidence
 from detectors.core.world import World
 from outrider.catalogue.codes import CodeBook
 from outrider.catalogue.faults import RESPONSES
 from outrider.catalogue.reading import Reading, read_code
-from outrider.parsers.sxid import parse_sxid
-from outrider.parsers.xid import parse_xid
 from outrider.signals import Signal
 
 #: A case stands this long after its last line; the council has acted long before.
@@ -42,23 +38,6 @@ BOOT_SECONDS = 300.0
 #: Lines waiting for a heartbeat to tell which boot is the present one, at most, and for how long.
 WAITING_MAX = 1_000
 WAITING_SECONDS = 600.0
-
-
-@dataclass(slots=True, eq=False)
-class CodeCase:
-    """What the driver said of one card (or one NVSwitch of a node)."""
-
-    gpu: Gpu
-    opened: float
-    last: float
-    readings: dict[int, Reading] = field(default_factory=dict)
-    evidence: list[Evidence] = field(default_factory=list)
-    lines: int = 0
-    #: Cards that told the same.
-    cards: set[int] = field(default_factory=set)
-    key: tuple[str, dict[str, Any]] | None = None
-    page_at: float | None = None
-    old: bool = False
 
 
 class GpuCodeRule:
@@ -115,7 +94,7 @@ class GpuCodeRule:
                 del self.cases[identity]
 
     def _judge(self, signal: Signal, now: float) -> None:
-        signal = _parsed(signal)
+        signal = parsed(signal)
         reading = read_code(signal, self.codes)
         if reading.role == "injected":
             self.world.count("injected code")
@@ -158,7 +137,7 @@ class GpuCodeRule:
             return case
         for other in self.cases.values():
             same_node = other.gpu.node == gpu.node and now - other.last <= TOGETHER_SECONDS
-            root = self._root(other)
+            root = other.root()
             if not same_node or root is None:
                 continue
             nvlink = reading.fault == "gpu.nvlink" and root.fault == "gpu.nvlink"
@@ -179,7 +158,7 @@ class GpuCodeRule:
     def exit(self, job: str, rank: int, node: str, index: int, text: str, now: float) -> bool:
         """A rank ended: True if a root on its card (or on the whole node's) explains it. The exit then confirms the root."""
         for case in self._near(node, index):
-            root = self._root(case)
+            root = case.root()
             if root is None or now - case.last > EXIT_SECONDS or case.old:
                 continue
             case.evidence.append(
@@ -194,7 +173,7 @@ class GpuCodeRule:
     def suspects(self, node: str, index: int, now: float) -> bool:
         """Whether the driver has lately told of a fault of this very card."""
         return any(
-            case.gpu.index == index and now - case.last <= VICTIM_SECONDS and not case.old and self._root(case) is not None
+            case.gpu.index == index and now - case.last <= VICTIM_SECONDS and not case.old and case.root() is not None
             for case in self._distinct()
             if case.gpu.node == node
         )
@@ -205,7 +184,7 @@ class GpuCodeRule:
         if state is None:
             return
         for case in self._distinct():
-            if case.gpu.node in state.node_ranks and self._root(case) is not None and not case.old:
+            if case.gpu.node in state.node_ranks and case.root() is not None and not case.old:
                 piece = Evidence(t=now, kind="step", subject={"job": job}, effect="confirm", text=text, layer="application")
                 if all(one.kind != "step" for one in case.evidence):
                     case.evidence.append(piece)
@@ -236,17 +215,8 @@ class GpuCodeRule:
 
     # --- the verdict on a card ---
 
-    def _root(self, case: CodeCase) -> Reading | None:
-        """The reading that explains the others: decisive first, then the farther-reaching; consequences never."""
-        roots = [one for one in case.readings.values() if one.role in ("root", "severity") and one.response != "ignore"]
-        if not roots:
-            roots = [one for one in case.readings.values() if one.role == "verdict" and one.response != "ignore"]
-        if 48 in case.readings and 94 in case.readings and 95 not in case.readings:
-            roots = [one for one in roots if one.code.code != 48]  # the damage stayed in one process
-        return max(roots, key=lambda one: (one.code.code == 79, one.decisive, RESPONSES.index(one.response)), default=None)
-
     def _tell(self, case: CodeCase, now: float) -> None:
-        root = self._root(case)
+        root = case.root()
         if root is None:
             shown = max(case.readings.values(), key=lambda one: RESPONSES.index(one.response))
             if shown.response == "ignore":
@@ -283,7 +253,7 @@ class GpuCodeRule:
     ) -> None:  # fmt: skip
         several = len(case.cards) >= CARDS_OF_ONE_CAUSE
         subject = {"node": case.gpu.node} if several else case.gpu.subject()
-        extra: dict[str, Any] = {"codes": sorted(case.readings), "root": root.code.code, "lines": _rounded(case.lines)}
+        extra: dict[str, Any] = {"codes": sorted(case.readings), "root": root.code.code, "lines": case.shown_lines()}
         ranks = self.world.seat(case.gpu.node, case.gpu.index)
         if ranks and not several:
             subject |= ranks
@@ -296,18 +266,18 @@ class GpuCodeRule:
         key = (root.fault, case.gpu.key())
         old, case.key = case.key, key
         if old is not None and old != key:
-            extra["replaces"] = _vote_key(*old)
+            extra["replaces"] = vote_key(*old, "")
         self.docket.accuse(
             root.fault, subject, key_subject=key[1], now=now, sure=sure, decisive=decisive, response=response,
             repair=repair or root.repair, evidence=tuple(case.evidence), reason=text, reason_code=f"code_{response}",
-            extra=extra, lasts=CASE_SECONDS, culprit="node" if several else _culprit(root),
+            extra=extra, lasts=CASE_SECONDS, culprit="node" if several else "app" if root.role == "app" else None,
         )  # fmt: skip
         if old is not None and old != key:
-            self.docket.clear(_vote_key(*old), now, f"it is {root.fault}")
+            self.docket.clear(vote_key(*old, ""), now, f"it is {root.fault}")
 
     def _clear(self, case: CodeCase, now: float, reason: str) -> None:
         if case.key is not None:
-            self.docket.clear(_vote_key(*case.key), now, reason)
+            self.docket.clear(vote_key(*case.key, ""), now, reason)
             case.key = None
 
     # --- time ---
@@ -324,28 +294,3 @@ class GpuCodeRule:
     def next_due(self) -> float:
         """When `advance` has something to do."""
         return min((case.page_at for case in self.cases.values() if case.page_at is not None), default=float("inf"))
-
-
-def _parsed(signal: Signal) -> Signal:
-    """A signal whose text nobody has taken apart yet is read here."""
-    if not signal.text or "detail" in signal.data:
-        return signal
-    found = parse_xid(signal.text) if signal.kind == "xid" else parse_sxid(signal.text)
-    if found is None or found.value != signal.value:
-        return signal
-    return msgspec.structs.replace(
-        signal, data={**found.data, **signal.data}, link=signal.link if signal.link is not None else found.link
-    )
-
-
-def _culprit(root: Reading) -> str | None:
-    return "app" if root.role == "app" else None
-
-
-def _vote_key(fault: str, subject: dict[str, Any]) -> str:
-    return vote_key(fault, subject, "")
-
-
-def _rounded(lines: int) -> int:
-    """Powers of two, so that a flood does not make a vote of every line."""
-    return 1 << (lines - 1).bit_length() if lines else 0

@@ -1,46 +1,26 @@
-"""Network ports: dark ones, flapping ones, bad ones and slow ones, at both ends of the cable.
+"""Network ports: dark ones, flapping ones and slow ones; counters and the switches' ends have files of their own.
 
 One port that went dark and came back is counted and shown, nothing more. Ports that are dark together are first asked what
 they share; only what has no common cause is a port's own matter, and a port alone moves nobody while its job steps on.
 """
 
-
 from detectors.core.docket import Docket
+from detectors.core.rules.port_book import FLAP_WINDOW, PortBook
+from detectors.core.rules.port_counters import PortCounters
 from detectors.core.rules.shared_ports import OF_SHARED, SETTLE_SECONDS, Locate, Port, SharedPorts
+from detectors.core.rules.switch_ends import SwitchEnds
 from detectors.core.types import Evidence
 from detectors.core.world import JobState, World
 from outrider.signals import Signal
 
-#: Ports kept: 12,500 nodes with 16 ports, and as many again.
-PORTS_MAX = 400_000
 #: A port that is dark for longer is down, not blinking. Link training after a blip takes up to 10 s.
 DOWN_SECONDS = 15.0
-#: So many blinks within `FLAP_WINDOW` make a link that flaps (public monitors use 3 in 12 h, or every single one).
-FLAPS, FLAP_WINDOW = 3, 3600.0
-#: A counter that says what a `link` signal said within this time is the same blink.
-SAME_BLINK_SECONDS = 60.0
 #: Complaints of ranks are matched with ports that went dark this long before.
 COMPLAINT_SECONDS = 120.0
 #: So many ranks whose transport over a dark port broke for good, and the job has lost it, whether it comes back or not.
 ACCUSERS_MIN = 2
 #: A dark port whose job steps on is told to a person after this.
 PAGE_AFTER_SECONDS = 60.0
-#: Growth per second of an error counter, in two readings running, that a healthy link does not show.
-#: Source: the thresholds of public monitors (NVSentinel nic-health-monitor), the laxer where they differ.
-ERROR_RATES = {
-    "symbol_error": 10.0,
-    "port_rcv_errors": 10.0,
-    "link_error_recovery": 5 / 60,
-    "local_link_integrity_errors": 1.0,
-    "excessive_buffer_overrun_errors": 1.0,
-    "rx_crc_errors_phy": 10.0,
-    "rx_symbol_err_phy": 10.0,
-    # Blocks that error correction could not mend: each is a lost packet. A healthy link has none for hours (IEEE 802.3: a frame
-    # loss below 1e-10); the same laxer threshold as for other errors keeps a link that trains out.
-    "fec_uncorrectable_blocks": 10.0,
-}
-#: Pause frames a second that a device sends because it cannot take more; some are normal on a lossless fabric.
-PAUSES_PER_SECOND = 1000.0
 
 
 class LinkRule:
@@ -54,8 +34,9 @@ class LinkRule:
     def __init__(self, world: World, docket: Docket, locate: Locate) -> None:
         self.world, self.docket = world, docket
         self.shared = SharedPorts(world, docket, locate)
-        self.ports: dict[tuple[str, str, str], Port] = {}
-        self.switch_side: dict[tuple[str, str], float] = {}
+        self.book = PortBook(world, docket)
+        self.counters = PortCounters(self.book)
+        self._switches = SwitchEnds(self.book)
         #: Nodes all of whose ports are dark, to be told to the rule of silence: (node, text).
         self.dark_nodes: list[tuple[str, str]] = []
         self._due: float = float("inf")
@@ -67,15 +48,15 @@ class LinkRule:
         """A port went up or down, at the node's end or at the switch's."""
         state = str(signal.data.get("state", signal.value)).lower()
         if signal.switch is not None and signal.nic is None:
-            self._switch_port(signal, state, now)
+            self._switches.link(signal, state, now)
             return
-        port = self._port(signal)
+        port = self.book.find(signal)
         if port is None:
             return
         if state == "down":
             if port.down_since is None:
                 port.down_since = now
-                self._note(port, signal, now, f"{port.nic} port {port.port} of {port.node} went down")
+                self.book.note(port, signal, now, f"{port.nic} port {port.port} of {port.node} went down")
             self._look_at(now + SETTLE_SECONDS)
             return
         if port.down_since is not None:
@@ -84,35 +65,9 @@ class LinkRule:
         slow = isinstance(rate, int | float) and isinstance(most, int | float) and 0 < rate < most
         if slow:
             text = f"{port.nic} of {port.node} runs at {rate} of {most} Gb/s"
-            self._accuse(port, "nic.degraded", now, text, "slow", lasts=3600.0)
+            self.book.accuse(port, "nic.degraded", now, text, "slow", lasts=3600.0)
         elif rate is not None:
             self.docket.clear_subject("nic.degraded", port.subject(), now, "full speed again")
-
-    def counters(self, signal: Signal, now: float) -> None:
-        """Running counters of a port."""
-        port = self._port(signal)
-        if port is None:
-            return
-        if (alarms := signal.data.get("module_alarms")) is not None:
-            self._module(port, signal, [str(alarm) for alarm in alarms], now)
-            return
-        seconds, port.read_t = now - port.read_t, now
-        for name, value in signal.data.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            before = port.counters.get(name)
-            port.counters[name] = value
-            if before is not None and seconds > 0:
-                self._grown(port, name, max(0.0, value - before), seconds, now)
-
-    def _module(self, port: Port, signal: Signal, alarms: list[str], now: float) -> None:
-        """The port's cable, optical module or card complains by itself (too hot, no light, ..), or no longer does."""
-        if not alarms:
-            self.docket.clear_subject("nic.degraded", port.subject(), now, "its module complains no more")
-            return
-        text = f"the module of {port.nic} of {port.node} complains: {', '.join(alarms[:6]).replace('_', ' ')}"
-        self._note(port, signal, now, text)
-        self._accuse(port, "nic.degraded", now, text, "module", lasts=3600.0)
 
     def complaint(self, signal: Signal, accuser: str | None, accused: str | None, now: float) -> bool:
         """A rank lost its peer: True if a dark port at either end explains it."""
@@ -125,7 +80,7 @@ class LinkRule:
         if self.shared.explains(accuser, accused, device, piece, now):
             return True
         found = False
-        for port in self.ports.values():
+        for port in self.book.ports.values():
             dark = port.down_since is not None or now - port.up_t <= COMPLAINT_SECONDS
             if port.node in (accuser, accused) and dark and device in (None, port.nic) and port.told:
                 port.told.append(piece)
@@ -143,7 +98,7 @@ class LinkRule:
         """A job stands still: its dark ports are judged with that in mind."""
         self._standing[job] = now
         state = self.world.jobs.get(job)
-        for port in self.ports.values():
+        for port in self.book.ports.values():
             if port.down_since is not None and state is not None and port.node in state.node_ranks:
                 piece = Evidence(t=now, kind="step", subject={"job": job}, effect="confirm", text=text, layer="application")
                 if all(one.kind != "step" for one in port.told):
@@ -158,7 +113,7 @@ class LinkRule:
         for piece in port.lost:
             if piece not in port.told:
                 port.told.append(piece)
-        self._accuse(port, "link.flapping", now, text, "blink_and_lost", response="restart", lasts=FLAP_WINDOW)
+        self.book.accuse(port, "link.flapping", now, text, "blink_and_lost", response="restart", lasts=FLAP_WINDOW)
 
     def undecided(self, state: JobState, node: str, now: float) -> float | None:
         """Until when it is open whether a port that the job needs is down or only blinks; None: nothing is open."""
@@ -188,7 +143,7 @@ class LinkRule:
         life = state.life_of(node)
         return [
             (port, port.down_since)
-            for port in self.ports.values()
+            for port in self.book.ports.values()
             if port.node == node and port.down_since is not None and now - port.down_since <= COMPLAINT_SECONDS
             and life <= port.down_since
         ]  # fmt: skip
@@ -198,10 +153,10 @@ class LinkRule:
     def advance(self, now: float) -> None:
         """Judges all ports that are dark."""
         self._due = float("inf")
-        dark = [port for port in self.ports.values() if port.down_since is not None]
+        dark = [port for port in self.book.ports.values() if port.down_since is not None]
         if not dark:
             return
-        self.shared.look(dark, self.ports.values(), now)
+        self.shared.look(dark, self.book.ports.values(), now)
         by_node: dict[str, list[Port]] = {}
         for port in dark:
             if port.accused not in OF_SHARED:
@@ -255,11 +210,11 @@ class LinkRule:
         layers = {piece.layer for piece in port.told}
         text = f"{port.nic} port {port.port} of {port.node} has been down for {dark:.0f} s"
         if len(layers) > 1:
-            self._accuse(port, "nic.down", now, text, "down_and_job", response="restart")
+            self.book.accuse(port, "nic.down", now, text, "down_and_job", response="restart")
         elif now >= port.down_since + PAGE_AFTER_SECONDS or not self.world.jobs_on(port.node):
-            self._accuse(port, "nic.down", now, text, "down", response="page")
+            self.book.accuse(port, "nic.down", now, text, "down", response="page")
         else:
-            self._accuse(port, "nic.down", now, text, "down_young", response="watch")
+            self.book.accuse(port, "nic.down", now, text, "down_young", response="watch")
             self._look_at(port.down_since + PAGE_AFTER_SECONDS)
 
     @staticmethod
@@ -277,107 +232,15 @@ class LinkRule:
         if shared:
             self.shared.up(port, now)
         elif port.accused == "node":
-            if all(one.down_since is None for one in self.ports.values() if one.node == port.node):
+            if all(one.down_since is None for one in self.book.ports.values() if one.node == port.node):
                 self.docket.clear_subject("nic.down", {"node": port.node}, now, "its ports are up again")
         elif port.accused:
             self.docket.clear_subject(port.accused, port.subject(), now, f"the port is up again after {now - began:.0f} s")
         port.accused, port.ended = "", False
         port.lost.clear()
         if not shared:  # it went down and came back with its switch: that was told, and is no blink of this port
-            self._flaps(port, now)
+            self.book.flaps(port, now)
         port.told.clear()
-
-    def _flaps(self, port: Port, now: float) -> None:
-        recent = [when for when in port.blinks if now - when <= FLAP_WINDOW]
-        name = f"{port.nic} port {port.port} of {port.node}"
-        if len(recent) >= FLAPS:
-            text = f"{name} went down {len(recent)} times within {now - recent[0]:.0f} s"
-            self._accuse(port, "link.flapping", now, text, "flapping", lasts=FLAP_WINDOW)
-        else:
-            text = f"{name} went down and came back"
-            self._accuse(port, "link.flapping", now, text, "blink", response="watch", lasts=SAME_BLINK_SECONDS)
-
-    def _grown(self, port: Port, name: str, growth: float, seconds: float, now: float) -> None:
-        rate = growth / seconds
-        if name in ("link_downed", "carrier_changes"):
-            blinks = growth if name == "link_downed" else growth / 2
-            unseen = [now] * int(blinks) if not any(now - when <= SAME_BLINK_SECONDS + seconds for when in port.blinks) else []
-            if unseen:
-                port.blinks.extend(unseen)
-                self._note(port, None, now, f"{name} grew by {growth:.0f}")
-                self._flaps(port, now)
-            return
-        if name in ERROR_RATES:
-            port.bad[name] = port.bad.get(name, 0) + 1 if rate > ERROR_RATES[name] else 0
-            if port.bad[name] >= 2:
-                text = f"{name} of {port.nic} of {port.node} grows by {rate:.1f} a second"
-                self._note(port, None, now, text)
-                self._accuse(port, "link.errors", now, text, name, lasts=900.0)
-            return
-        if "tx" in name and "pause" in name and "duration" not in name and "transition" not in name:
-            port.bad[name] = port.bad.get(name, 0) + 1 if rate > PAUSES_PER_SECOND else 0
-            if port.bad[name] >= 2:
-                text = f"{port.nic} of {port.node} sends {rate:.0f} pause frames a second: it or its host cannot take more"
-                self._note(port, None, now, text)
-                self._accuse(port, "nic.congestion", now, text, "sends_pauses", lasts=900.0)
-
-    # --- the other end ---
-
-    def _switch_port(self, signal: Signal, state: str, now: float) -> None:
-        """The switch's end of a cable: it belongs to the node's end that moved at the same time, if there is one."""
-        assert signal.switch is not None
-        leaf, number = signal.switch, str(signal.port)
-        node, nic = signal.data.get("peer_node"), signal.data.get("peer_nic")
-        for port in self.ports.values():
-            mine = (port.node, port.nic) == (node, nic) if node else self.world.node[port.node].nics.get(port.nic) == leaf
-            near = port.down_since is not None and now - port.down_since <= SAME_BLINK_SECONDS
-            if mine and (near or now - port.up_t <= SAME_BLINK_SECONDS):
-                if state == "down":
-                    self._note(port, signal, now, f"the other end, port {number} of {leaf}, went down too")
-                return
-        key = (leaf, number)
-        subject = {"switch": leaf, "port": number}
-        if state == "down":
-            self.switch_side.setdefault(key, now)
-            piece = Evidence(
-                t=now, kind="link", subject=subject, effect="confirm", text=signal.text or f"port {number} of {leaf} is down"
-            )
-            self.docket.accuse(
-                "link.flapping", subject, now=now, evidence=(piece,), reason=f"port {number} of {leaf} is down", response="watch",
-                reason_code="switch_side", lasts=FLAP_WINDOW,
-            )  # fmt: skip
-        elif self.switch_side.pop(key, None) is not None:
-            self.docket.clear_subject("link.flapping", subject, now, "it is up again")
-
-    # --- helpers ---
-
-    def _port(self, signal: Signal) -> Port | None:
-        node = signal.node
-        if node not in self.world.row or signal.nic is None:
-            self.world.count("port of an unknown node")
-            return None
-        number = str(signal.port if signal.port is not None else 1)
-        key = (str(node), signal.nic, number)
-        port = self.ports.get(key)
-        if port is None and len(self.ports) < PORTS_MAX:
-            port = self.ports[key] = Port(*key)
-        return port
-
-    def _note(self, port: Port, signal: Signal | None, now: float, text: str) -> None:
-        text = signal.text if signal is not None and signal.text else text
-        if len(port.told) < 8 and all(piece.text != text for piece in port.told):
-            kind = signal.kind if signal is not None else "port_counters"
-            port.told.append(Evidence(t=now, kind=kind, subject=port.subject(), effect="confirm", text=text))
-
-    def _accuse(
-        self, port: Port, fault: str, now: float, text: str, code: str, response: str | None = None, lasts: float | None = None
-    ) -> None:
-        if fault == "nic.down":
-            port.accused = fault
-        self.docket.accuse(
-            fault, port.subject(), now=now, evidence=tuple(port.told), reason=text, reason_code=code, response=response,
-            lasts=lasts, extra={"leaf": self.world.node[port.node].nics.get(port.nic)},
-        )  # fmt: skip
 
     def _look_at(self, when: float) -> None:
         self._due = min(self._due, when)
