@@ -7,7 +7,7 @@ microseconds a page and look. Rights: none, the pages are the agent's own.
 import math
 from typing import Any
 
-from outrider.sdk.page import SideCell, TrainerCell
+from outrider.sdk.cells import SideCell, TrainerCell
 from outrider.signals import Signal
 
 _FIGURES = ("loss", "grad_norm", "lr", "tokens", "data_s", "compute_s", "wait_s")

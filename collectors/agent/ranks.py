@@ -14,7 +14,7 @@ from collectors.agent.members import Members
 from collectors.agent.pages import PageTeller
 from collectors.agent.slots import Rank, Slot, SlotTable
 from collectors.frame.types import LocalRank
-from outrider.sdk.page import Command, SideCell
+from outrider.sdk.cells import Command, SideCell
 from outrider.signals import Signal
 from outrider.wire import Order
 

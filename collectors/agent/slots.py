@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from collectors.agent.state import replace_file
-from outrider.sdk import area, page
+from outrider.sdk import area, cells, page
 from outrider.wire import UNREADABLE
 
 #: More ranks than any node has; a runaway program must not fill the memory.
@@ -95,7 +95,7 @@ class Slot:
         moved, self._stamp = stamp != self._stamp, stamp
         return moved
 
-    def side(self) -> page.SideCell | None:
+    def side(self) -> cells.SideCell | None:
         """The side thread's cell; None if it is not whole or the slot was given up."""
         return self.reader.side() if self._memory is not None else None
 

@@ -22,9 +22,10 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+from outrider.sdk import cells
 
 PAGE_BYTES: Final = 4096
 MAGIC: Final = b"OUTRPAGE"
@@ -36,22 +37,6 @@ RANKS_AT: Final = 2048
 #: Ranks that the command's bitmap can name (2048 bytes); a larger job is told "everybody".
 RANKS_MAX: Final = (PAGE_BYTES - RANKS_AT) * 8
 
-Phase = Literal["init", "compile", "train", "data", "checkpoint", "eval", "idle", "end"]
-Command = Literal["none", "copy", "publish", "drop", "exit"]
-Ack = Literal["none", "working", "done", "failed"]
-Situation = Literal["running", "stalled", "exception", "sigterm", "leaving"]
-Farewell = Literal["none", "end", "exception", "sigterm", "told", "fenced"]
-
-#: Order is the code on the page: append only.
-PHASE_CODES: Final[tuple[Phase, ...]] = ("init", "compile", "train", "data", "checkpoint", "eval", "idle", "end")
-COMMAND_CODES: Final[tuple[Command, ...]] = ("none", "copy", "publish", "drop", "exit")
-ACK_CODES: Final[tuple[Ack, ...]] = ("none", "working", "done", "failed")
-SITUATION_CODES: Final[tuple[Situation, ...]] = ("running", "stalled", "exception", "sigterm", "leaving")
-FAREWELL_CODES: Final[tuple[Farewell, ...]] = ("none", "end", "exception", "sigterm", "told", "fenced")
-
-#: What a step's `figures` are, in order.
-FIGURES: Final = ("loss", "grad_norm", "lr", "tokens", "data_s", "compute_s", "wait_s")
-
 _HEADER = struct.Struct("<8sIIIi")
 _SEQ = struct.Struct("<Q")
 # open step, its begin, motion | finished step, begin, end, progress, phase began, phase, spare | 7 floats
@@ -61,69 +46,13 @@ _COMMAND = struct.Struct("<QIIqQqII128s")
 _TRIES: Final = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerCell:
-    """What the training thread told. `open` is the step in flight (-1: none), `step` the last finished one (-1: none).
-
-    `motion` is odd while the optimizer, or what follows it in the step, may be changing the state.
-    """
-
-    open: int = -1
-    open_begin_ns: int = 0
-    motion: int = 0
-    step: int = -1
-    begin_ns: int = 0
-    end_ns: int = 0
-    progress: int = 0
-    phase_ns: int = 0
-    phase: Phase = "init"
-    loss: float = math.nan
-    grad_norm: float = math.nan
-    lr: float = math.nan
-    tokens: float = math.nan
-    data_s: float = math.nan
-    compute_s: float = math.nan
-    wait_s: float = math.nan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideCell:
-    """What the side thread told. `labels`: steps of the whole copies in the two halves of the copy area (-1: none)."""
-
-    beat_ns: int = 0
-    ack: int = 0
-    ack_state: Ack = "none"
-    pid: int = 0
-    rank: int = -1
-    world: int = 0
-    labels: tuple[int, int] = (-1, -1)
-    situation: Situation = "running"
-    farewell: Farewell = "none"
-    exit_code: int = 0
-    median_ns: int = 0
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandCell:
-    """One command. `step` None: the newest; `ranks` are all that were given it together (empty: everybody)."""
-
-    number: int
-    command: Command
-    step: int | None = None
-    fence: int = 0
-    deadline_ns: int = 0
-    incident: str = ""
-    ranks: tuple[int, ...] = ()
-
-
 def create(path: Path | str, *, attempt: int, slot: int) -> None:
     """Makes a fresh page at `path` (mode 0600), replacing what is there by a new inode. The agent's part."""
     path = Path(path)
     body = bytearray(PAGE_BYTES)
     _HEADER.pack_into(body, 0, MAGIC, VERSION, PAGE_BYTES, attempt, slot)
-    _pack_trainer(body, TrainerCell())
-    _pack_side(body, SideCell())
+    _pack_trainer(body, cells.TrainerCell())
+    _pack_side(body, cells.SideCell())
     _COMMAND.pack_into(body, COMMAND_AT + 8, 0, 0, 0, -1, 0, 0, 0, 0, b"")
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(descriptor, "wb") as file:
@@ -194,9 +123,9 @@ class Writer:
             self.motion += 1
         self._write(-1, 0)
 
-    def tell_phase(self, phase: Phase, now_ns: int) -> None:
+    def tell_phase(self, phase: cells.Phase, now_ns: int) -> None:
         """Another phase begins (also the sign of progress within one: call it again)."""
-        code = PHASE_CODES.index(phase)
+        code = cells.PHASE_CODES.index(phase)
         if code != self.phase or not self.phase_ns:
             self.phase, self.phase_ns = code, now_ns
         self.progress += 1
@@ -219,7 +148,7 @@ class SideWriter:
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
 
-    def write(self, cell: SideCell) -> None:
+    def write(self, cell: cells.SideCell) -> None:
         """Replaces the side cell."""
         _pack_side(self._memory, cell)
 
@@ -227,7 +156,7 @@ class SideWriter:
         """Only the beat: one aligned word, so no lock."""
         struct.pack_into("<q", self._memory, SIDE_AT + 8, now_ns)
 
-    def command(self, known: int) -> CommandCell | None:
+    def command(self, known: int) -> cells.CommandCell | None:
         """The command if its number is greater than `known` and the cell is whole, else None."""
         return read_command(self._memory, known)
 
@@ -241,7 +170,7 @@ class CommandWriter:
 
     def write(
         self,
-        command: Command,
+        command: cells.Command,
         *,
         step: int | None = None,
         fence: int = 0,
@@ -265,7 +194,7 @@ class CommandWriter:
         for rank in named:
             bits[rank >> 3] |= 1 << (rank & 7)
         self.number += 1
-        code, text = COMMAND_CODES.index(command), incident.encode()[:128]
+        code, text = cells.COMMAND_CODES.index(command), incident.encode()[:128]
         fields = (self.number, code, len(named), -1 if step is None else step, fence, deadline_ns)
         crc = _command_crc(_COMMAND.pack(*fields, 0, 0, text), bits)
         memory = self._memory
@@ -285,48 +214,48 @@ class Reader:
         self._memory = memory
         _, _, _, self.attempt, self.slot = _HEADER.unpack_from(memory, 0)
 
-    def trainer(self) -> TrainerCell | None:
+    def trainer(self) -> cells.TrainerCell | None:
         """The trainer's cell; None when no whole one could be read (the writer died in the middle of writing)."""
         raw = _read_whole(self._memory, TRAINER_AT, _TRAINER)
-        if raw is None or raw[8] >= len(PHASE_CODES):
+        if raw is None or raw[8] >= len(cells.PHASE_CODES):
             return None
         open_step, open_ns, motion, step, begin, end, progress, phase_ns, phase, _, *floats = raw
-        return TrainerCell(
+        return cells.TrainerCell(
             open=open_step, open_begin_ns=open_ns, motion=motion, step=step, begin_ns=begin, end_ns=end,
-            progress=progress, phase_ns=phase_ns, phase=PHASE_CODES[phase],
-            **dict(zip(FIGURES, floats, strict=True)),
+            progress=progress, phase_ns=phase_ns, phase=cells.PHASE_CODES[phase],
+            **dict(zip(cells.FIGURES, floats, strict=True)),
         )  # fmt: skip
 
-    def side(self) -> SideCell | None:
+    def side(self) -> cells.SideCell | None:
         """The side thread's cell; None when no whole one could be read."""
         raw = _read_whole(self._memory, SIDE_AT, _SIDE)
         if raw is None:
             return None
         beat, ack, pid, world, rank, _, first, second, _, ack_state, situation, farewell, code, median, text = raw
-        tables = ((ack_state, ACK_CODES), (situation, SITUATION_CODES), (farewell, FAREWELL_CODES))
+        tables = ((ack_state, cells.ACK_CODES), (situation, cells.SITUATION_CODES), (farewell, cells.FAREWELL_CODES))
         if any(value >= len(table) for value, table in tables):
             return None
-        return SideCell(
-            beat_ns=beat, ack=ack, ack_state=ACK_CODES[ack_state], pid=pid, rank=rank, world=world,
-            labels=(first, second), situation=SITUATION_CODES[situation], farewell=FAREWELL_CODES[farewell],
+        return cells.SideCell(
+            beat_ns=beat, ack=ack, ack_state=cells.ACK_CODES[ack_state], pid=pid, rank=rank, world=world,
+            labels=(first, second), situation=cells.SITUATION_CODES[situation], farewell=cells.FAREWELL_CODES[farewell],
             exit_code=code, median_ns=median, text=text.rstrip(b"\0").decode(errors="replace"),
         )  # fmt: skip
 
 
-def read_command(memory: mmap.mmap, known: int) -> CommandCell | None:
+def read_command(memory: mmap.mmap, known: int) -> cells.CommandCell | None:
     """The command cell if its number is greater than `known` and it is whole, else None (look again later)."""
     if _SEQ.unpack_from(memory, COMMAND_AT + 8)[0] <= known:
         return None
     raw = _read_whole(memory, COMMAND_AT, _COMMAND)
-    if raw is None or raw[1] >= len(COMMAND_CODES):
+    if raw is None or raw[1] >= len(cells.COMMAND_CODES):
         return None
     number, code, count, step, fence, deadline, crc, _, text = raw
     bits = memory[RANKS_AT:PAGE_BYTES]
     if _command_crc(_COMMAND.pack(number, code, count, step, fence, deadline, 0, 0, text), bits) != crc:
         return None
     ranks = tuple(rank for rank in range(RANKS_MAX) if bits[rank >> 3] >> (rank & 7) & 1) if count else ()
-    return CommandCell(
-        number=number, command=COMMAND_CODES[code], step=None if step < 0 else step, fence=fence, deadline_ns=deadline,
+    return cells.CommandCell(
+        number=number, command=cells.COMMAND_CODES[code], step=None if step < 0 else step, fence=fence, deadline_ns=deadline,
         incident=text.rstrip(b"\0").decode(errors="replace"), ranks=ranks,
     )  # fmt: skip
 
@@ -339,21 +268,21 @@ def _command_crc(body: bytes, bits: bytes | bytearray) -> int:
     return int(zlib.crc32(bits, zlib.crc32(body)))
 
 
-def _pack_trainer(memory: bytearray | mmap.mmap, cell: TrainerCell) -> None:
+def _pack_trainer(memory: bytearray | mmap.mmap, cell: cells.TrainerCell) -> None:
     _TRAINER.pack_into(
         memory, TRAINER_AT + 8, cell.open, cell.open_begin_ns, cell.motion, cell.step, cell.begin_ns, cell.end_ns,
-        cell.progress, cell.phase_ns, PHASE_CODES.index(cell.phase), 0, *_NO_FIGURES,
+        cell.progress, cell.phase_ns, cells.PHASE_CODES.index(cell.phase), 0, *_NO_FIGURES,
     )  # fmt: skip
 
 
-def _pack_side(memory: bytearray | mmap.mmap, cell: SideCell) -> None:
+def _pack_side(memory: bytearray | mmap.mmap, cell: cells.SideCell) -> None:
     (seq,) = _SEQ.unpack_from(memory, SIDE_AT)
     seq |= 1
     _SEQ.pack_into(memory, SIDE_AT, seq)
     _SIDE.pack_into(
         memory, SIDE_AT + 8, cell.beat_ns, cell.ack, cell.pid, cell.world, cell.rank, 0, *cell.labels, 0,
-        ACK_CODES.index(cell.ack_state), SITUATION_CODES.index(cell.situation), FAREWELL_CODES.index(cell.farewell),
-        cell.exit_code, cell.median_ns, cell.text.encode()[:128],
+        cells.ACK_CODES.index(cell.ack_state), cells.SITUATION_CODES.index(cell.situation),
+        cells.FAREWELL_CODES.index(cell.farewell), cell.exit_code, cell.median_ns, cell.text.encode()[:128],
     )  # fmt: skip
     _SEQ.pack_into(memory, SIDE_AT, seq + 1)
 

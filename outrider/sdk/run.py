@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from outrider.sdk import page, resume
+from outrider.sdk import cells, page, resume
 from outrider.sdk.device import device_of
 from outrider.sdk.faults import StepFault, describe
 from outrider.sdk.figures import plain
@@ -31,7 +31,7 @@ from outrider.sdk.subject import Subject
 
 #: Durations of the last steps, from which the median comes.
 _STEPS_REMEMBERED: Final = 64
-_TRAIN: Final = page.PHASE_CODES.index("train")
+_TRAIN: Final = cells.PHASE_CODES.index("train")
 _NAN: Final = math.nan
 _NOTHING: Final = (_NAN,) * 7
 
@@ -138,13 +138,13 @@ class Run:
             told = tuple(old if math.isnan(new) else new for old, new in zip(self._figures, told, strict=True))
         self._figures = told
 
-    def phase(self, name: page.Phase) -> None:
+    def phase(self, name: cells.Phase) -> None:
         """Another phase begins: `init compile train data checkpoint eval idle end`; again: something moves in it.
 
         A step begins `train` by itself. Stalls are looked for in `train` only.
         """
-        if name not in page.PHASE_CODES:
-            raise ValueError(f"unknown phase {name!r}: one of {', '.join(page.PHASE_CODES)}")
+        if name not in cells.PHASE_CODES:
+            raise ValueError(f"unknown phase {name!r}: one of {', '.join(cells.PHASE_CODES)}")
         now = time.monotonic_ns()
         if name == "train" and self._writer.phase != _TRAIN:
             self._enter_train(now)

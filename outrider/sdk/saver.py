@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from outrider.sdk.area import Label
+from outrider.sdk.cells import CommandCell
 from outrider.sdk.keeper import MovingError
 from outrider.sdk.log import tell, warn_once
-from outrider.sdk.page import CommandCell
 from outrider.sdk.publisher import Job, Outcome
 from outrider.snapshots.errors import SnapshotError, StaleFenceError
 from outrider.snapshots.fence import check_fence

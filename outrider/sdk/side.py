@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from outrider.sdk import page
+from outrider.sdk import cells, page
 from outrider.sdk.area import CopyArea
 from outrider.sdk.link import AgentLink, Memory
 from outrider.sdk.log import warn_once
@@ -58,9 +58,9 @@ class SideThread(threading.Thread):
         self._memory: Memory | None = None
         self._watch = StallWatch(self._limits.stall_steps, self._limits.stall_seconds)
         self._known = self._ack = 0
-        self._ack_state: page.Ack = "none"
-        self._situation: page.Situation = "running"
-        self._farewell: page.Farewell = "none"
+        self._ack_state: cells.Ack = "none"
+        self._situation: cells.Situation = "running"
+        self._farewell: cells.Farewell = "none"
         self._exit_code, self._text = 0, ""
         self._last_look = time.monotonic()
         self._hold_until: float | None = None
@@ -76,7 +76,7 @@ class SideThread(threading.Thread):
         if self._link is not None:
             self._link.tell("snapshot", step, text, state=state, **data)
 
-    def stop(self, farewell: page.Farewell, seconds: float) -> None:
+    def stop(self, farewell: cells.Farewell, seconds: float) -> None:
         """Ends the thread after its last events and writes are out."""
         self._farewell, self._stop_at = farewell, time.monotonic()
         self.wake.set()
@@ -236,7 +236,7 @@ class SideThread(threading.Thread):
 
     # The end.
 
-    def _leave(self, code: int, farewell: page.Farewell, text: str) -> None:
+    def _leave(self, code: int, farewell: cells.Farewell, text: str) -> None:
         """Ends the process from this thread: the training thread may never come back."""
         self._exit_code, self._farewell, self._text, self._situation = code, farewell, text, "leaving"
         self._say_farewell()
@@ -256,7 +256,7 @@ class SideThread(threading.Thread):
             self._ack_state = "done" if done else "failed"
         area = self._run.keeper.area
         self._page.write(
-            page.SideCell(
+            cells.SideCell(
                 beat_ns=int(now * 1e9), ack=self._ack, ack_state=self._ack_state, pid=os.getpid(), rank=self._place.rank,
                 world=self._place.world, labels=area.steps() if area else (-1, -1), situation=self._situation,
                 farewell=self._farewell, exit_code=self._exit_code, median_ns=self._watch.median_ns, text=self._text,

@@ -26,7 +26,7 @@ from collectors.frame.identity import normal_pci
 from collectors.frame.nursery import fork_nursery
 from collectors.frame.types import Place
 from outrider.config.collectors import CollectorsSection
-from outrider.sdk.page import SideCell, TrainerCell
+from outrider.sdk.cells import SideCell, TrainerCell
 from outrider.signals import Signal
 from outrider.wire import Order
 

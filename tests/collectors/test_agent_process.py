@@ -16,7 +16,7 @@ from collector_site import Site
 from collectors.agent.spool import read_segment
 from collectors.emulated.witness import Caller
 from outrider.config.security import write_secret
-from outrider.sdk import area, page
+from outrider.sdk import area, cells, page
 
 pytestmark = pytest.mark.real
 
@@ -108,7 +108,7 @@ def test_orders_reach_the_ranks_once_and_old_fences_do_not(make_site: Callable[.
     for witness in site.witnesses:
         witness.order(number=1, id="a", order="publish", job="j1", ranks=(0,), fence=5, incident="i1", deadline_s=9.0)
 
-    def command(known: int) -> page.CommandCell:
+    def command(known: int) -> cells.CommandCell:
         until = time.monotonic() + 20
         while time.monotonic() < until:
             if (cell := side.command(known)) is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from outrider.sdk import area, page
-from outrider.sdk.page import Command
+from outrider.sdk.cells import Command
 
 
 class FakeAgent:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from outrider.sdk import area, page
+from outrider.sdk import area, cells, page
 from outrider.sdk.area import CopyArea, Label
 
 
@@ -21,7 +21,7 @@ def path(tmp_path):
 def test_a_fresh_page_says_that_nothing_is_known(path):
     reader = page.Reader(page.open_page(path))
     assert (reader.attempt, reader.slot) == (3, 2)
-    assert reader.side() == page.SideCell()
+    assert reader.side() == cells.SideCell()
     cell = reader.trainer()
     assert (cell.step, cell.open, cell.phase) == (-1, -1, "init")
     assert math.isnan(cell.loss)
@@ -58,7 +58,7 @@ def test_a_command_comes_through_with_its_ranks_and_only_once(path):
     assert side.command(0) is None
     number = agent.write("publish", step=41, fence=7, deadline_ns=9, incident="ab12", ranks=[0, 3, 9000])
     command = side.command(0)
-    assert command == page.CommandCell(
+    assert command == cells.CommandCell(
         number=number, command="publish", step=41, fence=7, deadline_ns=9, incident="ab12", ranks=(0, 3, 9000)
     )
     assert side.command(number) is None
