@@ -68,7 +68,7 @@ async def test_job_loses_a_node_and_comes_back_on_the_spare_in_the_same_rank_ord
     script.write_text(SCRIPT.format(ranks=slurm.folder / "ranks", out=out))
     job = slurm.sbatch("-N3", "--ntasks-per-node=2", "-wgpu[0-2]", "--requeue", "--job-name=j1", f"--output={out}/log", str(script))
     try:
-        await until(lambda: len(places(out, 1)) == 6, 20)
+        await until(lambda: len(places(out, 1)) == 6, 90)
         assert places(out, 1) == ["gpu0", "gpu0", "gpu1", "gpu1", "gpu2", "gpu2"]
         slurm.lose("gpu1")
         replace = tuple(Replace(slot=slot, from_="gpu1", to="gpu3") for slot in (2, 3))
@@ -78,7 +78,7 @@ async def test_job_loses_a_node_and_comes_back_on_the_spare_in_the_same_rank_ord
         restart = order(5, job="j1", attempt=1, replace=replace)
         done = await scheduler.restart(restart)
         assert done.status == "done", done
-        await until(lambda: len(places(out, 2)) == 6, 20)
+        await until(lambda: len(places(out, 2)) == 6, 90)
         assert places(out, 2) == ["gpu0", "gpu0", "gpu3", "gpu3", "gpu2", "gpu2"], "rank 2 and 3 moved, no other"
         # The same order again, an older one, one for an attempt that is over: nothing happens.
         assert (await scheduler.restart(restart)).status == "already"
@@ -94,13 +94,13 @@ async def test_job_loses_a_node_and_comes_back_on_the_spare_in_the_same_rank_ord
             state = (await scheduler.nodes())["gpu1"]
             return state.in_service and state.alive
 
-        await until(idle, 15)
+        await until(idle, 90)
         assert (await scheduler.release(order(7, node="gpu1"))).status == "already"
     finally:
         slurm.scontrol("update", f"JobId={job}", "Requeue=0")
         _cancel(slurm, job)
         shutil.rmtree(slurm.folder / "ranks", ignore_errors=True)
-        await until(lambda: slurm.state("gpu0").startswith("IDLE") and slurm.state("gpu1").startswith("IDLE"), 20)
+        await until(lambda: slurm.state("gpu0").startswith("IDLE") and slurm.state("gpu1").startswith("IDLE"), 90)
 
 
 def _cancel(slurm: SlurmCluster, job: int) -> None:
@@ -121,7 +121,7 @@ async def test_slurm_requeued_the_job_by_itself_and_it_is_put_onto_the_spare_all
         async def running() -> bool:
             return await state() == "RUNNING"
 
-        await until(running, 20)
+        await until(running, 90)
         await scheduler.quarantine(order(8, node="gpu1"))
         slurm.scontrol(
             "update", "NodeName=gpu1", "State=DOWN", "Reason=outrider fence=8 test"
@@ -130,17 +130,17 @@ async def test_slurm_requeued_the_job_by_itself_and_it_is_put_onto_the_spare_all
         async def pending() -> bool:
             return "PENDING" in await state()
 
-        await until(pending, 20)
+        await until(pending, 90)
         done = await scheduler.restart(order(8, job="j2", attempt=1, replace=(Replace(slot=1, from_="gpu1", to="gpu3"),)))
         assert done.status == "done"
-        await until(running, 20)
+        await until(running, 90)
         assert (await scheduler._api.job(job)).nodes == ("gpu0", "gpu3")
         assert (await scheduler._api.job(job)).restarts == 1
     finally:
         _cancel(slurm, job)
         await scheduler.release(order(9, node="gpu1"))
         shutil.rmtree(slurm.folder / "ranks", ignore_errors=True)
-        await until(lambda: slurm.state("gpu0").startswith("IDLE") and slurm.state("gpu1").startswith("IDLE"), 20)
+        await until(lambda: slurm.state("gpu0").startswith("IDLE") and slurm.state("gpu1").startswith("IDLE"), 90)
 
 
 @pytest.mark.parametrize(
