@@ -14,7 +14,7 @@ from outrider.config.site import read_config
 @click.option("--name", required=True, help="Which of the configured witnesses this is.")
 def witness(config: Path | None, name: str) -> None:
     """Runs one witness until it is interrupted."""
-    from detectors.witness.service import run_witness
+    from detectors.witness.process import run_witness
 
     settings = read_config(config)
     set_up_logs()

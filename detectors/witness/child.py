@@ -29,7 +29,7 @@ def run_service(name: str, config_path: str | None) -> int:
     """Runs one service until it ends. Raises OutriderError when it cannot start."""
     kind, _, witness = name.partition(":")
     if kind == "witness":
-        from detectors.witness.service import run_witness
+        from detectors.witness.process import run_witness
 
         run_witness(read_config(config_path), witness)
         return 0

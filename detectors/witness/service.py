@@ -1,4 +1,4 @@
-"""One witness as a process: sockets, clock and ledger around the pure core.
+"""One witness: sockets, clock and ledger around the pure core.
 
 One event loop, one thread for judgement. The order of a turn after a stall matters: first everything that waited in the sockets is
 read, then the engine is told how long this process stood still, and only then may it look at the clock.
@@ -6,9 +6,6 @@ read, then the engine is told how long this process stood still, and only then m
 
 import asyncio
 import contextlib
-import math
-import resource
-import signal as signals
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
@@ -249,7 +246,7 @@ class Witness:
             "leader": leader.rpartition("-")[0] if leader else None, "term": self.leader.term,
             "deliverer": await self.ledger.holder("deliverer") is not None,
             "witnesses": {name: {"up": self.peers.get(name)} for name in self.names}, "warnings": warnings,
-            "nodes": len(self._fleet.nodes), "spares": list(self._fleet.spares), "jobs": self._job_lines(),
+            "nodes": len(self._fleet.nodes), "spares": list(self._fleet.spares), "jobs": self.sight.job_lines(),
             "incidents": dict(states), "open": [told(picture, self._policy) for picture in found[:50]],
             "paused": any(control.kind == "pause" for control in controls),
             "maintenance": [control.key for control in controls if control.kind == "maintenance"],
@@ -276,16 +273,6 @@ class Witness:
         said += [f"journal: {ring.error}" for ring in (self.journal.signals, self.journal.decisions) if ring.error]
         return said
 
-    def _job_lines(self) -> dict[str, Any]:
-        now = self.clock.monotonic()
-        return {
-            course.job: {
-                "attempt": course.attempt, "ranks": len(course.slots), "ended": course.ended, "state": course.state,
-                "heard_s": round(now - course.alive, 1) if math.isfinite(course.alive) else None,
-            }
-            for course in self.sight.listed()
-        }  # fmt: skip
-
     def _readings(self) -> Iterable[Reading]:
         """All numbers of the page, without I/O but a look at the certificate's files."""
         yield "outrider_witness_leader", (), float(self.leader.leading)
@@ -299,29 +286,3 @@ class Witness:
             yield "outrider_votes_total", (verdict,), float(count)
         yield from self.leader.readings()
         yield from readings("witness", self.tls)
-
-
-def _allow_many_connections() -> None:
-    """Every agent holds a long poll open; the usual soft limit of 1,024 files would end at a thousand nodes."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def run_witness(config: Config, name: str) -> None:
-    """The witness as a process: serves until SIGTERM or SIGINT.
-
-    Raises:
-        OutriderError: it cannot start.
-    """
-    witness = Witness(config, name)
-    _allow_many_connections()
-
-    async def main() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signals.SIGTERM, signals.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-        with contextlib.suppress(asyncio.CancelledError):
-            await witness.run()
-
-    asyncio.run(main())

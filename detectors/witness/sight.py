@@ -55,6 +55,17 @@ class Sight:
         self._look()
         return [course for course in reversed(self.jobs.values()) if course.slots]
 
+    def job_lines(self) -> dict[str, dict[str, Any]]:
+        """How each listed job stands, by name; `heard_s`: seconds since a living rank was heard of, None: never."""
+        now = self._clock.monotonic()
+        return {
+            course.job: {
+                "attempt": course.attempt, "ranks": len(course.slots), "ended": course.ended, "state": course.state,
+                "heard_s": round(now - course.alive, 1) if math.isfinite(course.alive) else None,
+            }
+            for course in self.listed()
+        }  # fmt: skip
+
     def lives(self, job: str) -> bool:
         """Whether living ranks of a job are heard of here."""
         self._look()

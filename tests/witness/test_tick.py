@@ -92,5 +92,5 @@ async def test_a_part_of_a_job_is_a_sign_of_its_life_however_little_news_it_is(w
     witness.sight.jobs["j"].alive = 0.0
     part = {"attempt": 1, "world": 2, "members": [[1, 0]]}
     witness._hear(Signal(t=2.0, kind="job", node="n2", job="j", value=1, source="agent", data=part))
-    line = witness._job_lines()["j"]
+    line = witness.sight.job_lines()["j"]
     assert line["state"] == "running" and line["heard_s"] < 60
