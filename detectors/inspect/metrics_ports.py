@@ -3,23 +3,16 @@
 from collections import Counter
 from itertools import pairwise
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from detectors.inspect.context import Context, normal_pci
-from detectors.inspect.findings import EvidenceLine, Finding, State, finding
+from detectors.inspect.findings import Finding, State, finding
+from detectors.inspect.metrics_modules import judge_modules
+from detectors.inspect.metrics_port_errors import judge_errors
+from detectors.inspect.metrics_port_finding import downs_of, is_up, leaf_of, port_finding
 from detectors.inspect.metrics_table import Device, Table
-from detectors.inspect.part import part_finding
 from outrider.catalogue import Response
 
-#: Physical-layer errors of a port from which a person should look. Symbol errors: InfiniBand allows 120 an hour; a bad cable gives
-#: tens a second. A recovery retrains the link (milliseconds without traffic).
-SYMBOLS_PER_SECOND: Final = 10.0
-RECEIVE_ERRORS_PER_SECOND: Final = 1.0
-RECOVERIES: Final = 3
-#: How far above the middle of all watched ports a rate of errors must stand.
-TIMES_OTHERS: Final = 5.0
-#: Symbol errors an hour that InfiniBand still calls good.
-SYMBOLS_PER_HOUR: Final = 120.0
 #: Times a link went down from which it flaps; fewer are blips.
 FLAPS: Final = 3
 #: Pause frames a second from which somebody is held up, and how far a sender stands above the others.
@@ -29,9 +22,6 @@ PAUSES_TIMES_OTHERS: Final = 10.0
 DISCARDS_PER_SECOND: Final = 10.0
 #: A port that runs below this share of its peers' rate came up at a lower speed.
 RATE_SHARE: Final = 0.9
-#: Port states of InfiniBand (sysfs `state`): 1 down, 2 init, 3 armed, 4 active, 5 active deferred.
-_ACTIVE: Final = (4, 5)
-_DOWN: Final = 1
 
 
 def judge_ports(table: Table, context: Context) -> list[Finding]:
@@ -44,113 +34,33 @@ def judge_ports(table: Table, context: Context) -> list[Finding]:
             found += _state(port, devices, context)
             found += _rate(port, devices, context)
             found += _discards(port, context)
-    found += _errors(devices, context)
+    found += judge_errors(devices, context)
+    found = judge_modules(devices, found, context)
     told = {(one.subject.get("node"), normal_pci(str(one.subject["pci"]))) for one in found if one.subject.get("pci")}
     return found + [one for key, one in narrow.items() if key not in told]
 
 
-def _subject(port: Device, context: Context) -> dict[str, Any]:
-    pci = port.names.get("pci")
-    number = port.names.get("port")
-    subject = {
-        "node": port.node,
-        "nic": port.names.get("nic"),
-        "port": number,
-        "pci": normal_pci(str(pci)) if pci else None,
-        "job": context.job_name,
-    }
-    return {key: value for key, value in subject.items() if value is not None}
-
-
-def _leaf(port: Device, context: Context) -> str | None:
-    return context.nics.get(port.node or "", {}).get(str(port.names.get("nic")))
-
-
-def _make(fault: str, port: Device, context: Context, why: str, evidence: list[EvidenceLine], **changed: Any) -> Finding:
-    return part_finding(fault, _subject(port, context), why, evidence, context, **changed)
-
-
-# --- errors of the physical layer --------------------------------------------------------------------------------------------
-def _errors(devices: list[Device], context: Context) -> list[Finding]:
-    """Ports whose own physical layer fails. What arrives broken from elsewhere, waiting and discards are effects."""
-    usual = {measure: _usual(devices, measure) for measure in ("symbol", "receive_errors")}
-    bad = [port for port in devices if _is_bad(port, usual)]
-    leaves = {_leaf(port, context) for port in bad}
-    if len(bad) >= 3 and len(leaves) == 1 and (leaf := leaves.pop()) and len({port.node for port in bad}) >= 3:
-        evidence = [line for port in bad for line in port.evidence("symbol", "recovery", "receive_errors")[:2]]
-        why = f"{len(bad)} ports of different machines have physical errors and all end at {leaf}."
-        return [finding("link.errors", {"switch": leaf}, why, evidence=evidence, culprit="switch", response="page")]
-    found = []
-    for port in bad:
-        counts = {measure: port.growth(measure) for measure in ("symbol", "recovery", "integrity", "receive_errors")}
-        words = ", ".join(f"{count:.0f} {measure.replace('_', ' ')}" for measure, count in counts.items() if count)
-        why = f"Physical errors of this port grow ({words}); waiting and lost speed on other ports follow from it."
-        found.append(_make("link.errors", port, context, why, port.evidence(*counts, "downed")))
-    for port in devices:
-        symbols = port.rate("symbol") * 3600
-        above = symbols >= SYMBOLS_PER_HOUR and port.rate("symbol") >= usual["symbol"] * TIMES_OTHERS
-        if port not in bad and above and port.growth("symbol") >= SYMBOLS_PER_HOUR / 4:
-            why = f"{symbols:.0f} symbol errors an hour; InfiniBand allows 120."
-            found.append(_make("link.errors", port, context, why, port.evidence("symbol"), response="watch"))
-    return found
-
-
-def _usual(devices: list[Device], measure: str) -> float:
-    """The rate in the middle of all watched ports but the worst: one bad port must not be its own measure."""
-    return median(sorted(port.rate(measure) for port in devices)[:-1] or [0.0])
-
-
-def _is_bad(port: Device, usual: dict[str, float]) -> bool:
-    """Fast links always show some raw errors: only a port far above the others is bad by its rates."""
-    retrained = port.growth("recovery") + port.growth("integrity") + port.growth("overrun")
-    errors, symbols = port.rate("receive_errors"), port.rate("symbol")
-    return (
-        (symbols >= SYMBOLS_PER_SECOND and symbols >= usual["symbol"] * TIMES_OTHERS)
-        or retrained >= RECOVERIES
-        or (
-            errors >= RECEIVE_ERRORS_PER_SECOND
-            and errors > port.rate("remote_errors") * 2
-            and errors >= usual["receive_errors"] * TIMES_OTHERS
-        )
-    )
-
-
 # --- up, down, flapping ------------------------------------------------------------------------------------------------------
-def _is_up(port: Device, at: int) -> bool | None:
-    """Whether the port was up at a scrape (counted from the end); None: not told, or on its way up (init, armed)."""
-    for measure in ("state", "up", "carrier"):
-        series = port.one(measure)
-        if series is None or len(series.points) < at:
-            continue
-        value = series.points[-at][1]
-        if value is None:
-            return None
-        if measure == "state":
-            return True if value in _ACTIVE else False if value == _DOWN else None
-        return value > 0
-    return None
-
-
 def _state(port: Device, devices: list[Device], context: Context) -> list[Finding]:
     scrapes = max((len(series.points) for series in port.series.values()), default=0)
-    history = [_is_up(port, at) for at in range(scrapes, 0, -1)]
-    evidence = port.evidence("state", "physical_state", "up", "carrier", "downed")
-    downs = max(port.growth("downed"), sum(1 for before, now in pairwise(history) if before and now is False))
+    history = [is_up(port, at) for at in range(scrapes, 0, -1)]
+    evidence = port.evidence("state", "physical_state", "up", "carrier", "downed", "carrier_changes")
+    downs = max(downs_of(port), sum(1 for before, now in pairwise(history) if before and now is False))
     if history and history[-1] is False:
         was_up = any(history)
         if not was_up and not _is_expected(port, devices, context):
             return []  # a port that was never up and that nobody misses: no cable
         why = "The port went down and is down." if was_up else "The port is down, and its peers on other machines are up."
-        return [_make("nic.down", port, context, why, evidence, response="restart" if was_up else "drain")]
+        return [port_finding("nic.down", port, context, why, evidence, response="restart" if was_up else "drain")]
     if _vanished(port, devices):
         why = "The device's series ended while others of its machine went on: the device is gone."
-        return [_make("nic.down", port, context, why, [series.evidence() for series in list(port.series.values())[:3]])]
+        return [port_finding("nic.down", port, context, why, [series.evidence() for series in list(port.series.values())[:3]])]
     if downs >= 1:
         flapping = downs >= FLAPS
         why = f"The link went down {downs:.0f} time{'s' * (downs > 1)} and is up."
         state: State = "open" if flapping else "resolved"
         response: Response = "page" if flapping else "watch"
-        return [_make("link.flapping", port, context, why, evidence, response=response, state=state)]
+        return [port_finding("link.flapping", port, context, why, evidence, response=response, state=state)]
     return []
 
 
@@ -158,8 +68,8 @@ def _is_expected(port: Device, devices: list[Device], context: Context) -> bool:
     """Whether the site, or the port's namesakes on other machines, say that it should be up."""
     nic = port.names.get("nic")
     namesakes = [peer for peer in devices if peer is not port and peer.names.get("nic") == nic and peer.node != port.node]
-    up = [peer for peer in namesakes if _is_up(peer, 1)]
-    return _leaf(port, context) is not None or (len(namesakes) > 0 and len(up) * 2 > len(namesakes))
+    up = [peer for peer in namesakes if is_up(peer, 1)]
+    return leaf_of(port, context) is not None or (len(namesakes) > 0 and len(up) * 2 > len(namesakes))
 
 
 def _vanished(port: Device, devices: list[Device]) -> bool:
@@ -167,7 +77,8 @@ def _vanished(port: Device, devices: list[Device]) -> bool:
     if not mine:
         return False
     last = max((max(peer.seen_at(), default=0.0) for peer in mine), default=0.0)
-    seen = port.seen_at()
+    # A module's flag has a series only while it stands: its end is good news.
+    seen = {t for (measure, _), series in port.series.items() if measure != "flag" for t, _, _ in series.points}
     return bool(seen) and last > max(seen)
 
 
@@ -187,7 +98,7 @@ def _rate(port: Device, devices: list[Device], context: Context) -> list[Finding
     if rate >= usual * RATE_SHARE:
         return []
     why = f"The port runs at {rate * 8 / 1e9:.0f} Gb/s; {'before' if before >= usual else 'its peers'}: {usual * 8 / 1e9:.0f} Gb/s."
-    return [_make("nic.degraded", port, context, why, port.evidence("rate_bytes"))]
+    return [port_finding("nic.degraded", port, context, why, port.evidence("rate_bytes"))]
 
 
 def _narrow(table: Table, context: Context) -> dict[tuple[str | None, str], Finding]:
@@ -208,7 +119,7 @@ def _narrow(table: Table, context: Context) -> dict[tuple[str | None, str], Find
         evidence = device.evidence("pci_width", "pci_width_max") if lanes else device.evidence("pci_speed", "pci_speed_max")
         key = (device.node, normal_pci(address))
         if owner is not None:
-            found[key] = _make("nic.degraded", owner, context, why, evidence)
+            found[key] = port_finding("nic.degraded", owner, context, why, evidence)
         else:
             subject = context.gpu_subject(node=device.node, pci=address)
             found[key] = finding("gpu.slow", subject, why, evidence=evidence, response="page", repair="check_link")
@@ -238,9 +149,9 @@ def _congestion(
         evidence += [line for victim in victims[:4] for line in victim.evidence("pause_received")]
         if slot:
             why += f" The reason: {slot.explanation[0].lower()}{slot.explanation[1:]}"
-        found.append(_make("nic.congestion", port, context, why, evidence, repair="check_link" if slot else "investigate"))
+        found.append(port_finding("nic.congestion", port, context, why, evidence, repair="check_link" if slot else "investigate"))
     if not senders and len(victims) >= 3:
-        leaves = Counter(leaf for port in victims if (leaf := _leaf(port, context)))
+        leaves = Counter(leaf for port in victims if (leaf := leaf_of(port, context)))
         leaf = leaves.most_common(1)[0][0] if leaves and leaves.most_common(1)[0][1] == len(victims) else None
         why = f"{len(victims)} ports are paused and none of the watched ones sends pause frames: the brake is in the fabric."
         evidence = [line for port in victims for line in port.evidence("pause_received")]
@@ -254,4 +165,4 @@ def _discards(port: Device, context: Context) -> list[Finding]:
     if rate < DISCARDS_PER_SECOND:
         return []
     why = f"The host drops {rate:.0f} received packets a second: it takes them too slowly."
-    return [_make("nic.congestion", port, context, why, port.evidence("receive_discards", "out_of_buffer"))]
+    return [port_finding("nic.congestion", port, context, why, port.evidence("receive_discards", "out_of_buffer"))]

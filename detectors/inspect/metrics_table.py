@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from detectors.inspect.context import Context, normal_pci
@@ -72,6 +73,11 @@ class Series:
     def rate(self) -> float:
         """Growth a second; of a single scrape nothing is known: 0."""
         return self.growth / self.seconds if self.seconds > 0 else 0.0
+
+    def rates(self) -> list[float]:
+        """Growth a second between each two scrapes; a fall counts as none."""
+        known = [(t, value) for t, value, _ in self.points if value is not None]
+        return [max(0.0, now - before) / (t - since) for (since, before), (t, now) in pairwise(known) if t > since]
 
     def evidence(self) -> EvidenceLine:
         first, last = next(iter(self.values), None), self.last
@@ -178,7 +184,7 @@ class Table:
             measure, part, factor = gpu
             return self._gpu(dcgm.gpu_labels(labels)), (measure, part), factor
         if port := ports.port_measure(name, labels):
-            return self._port(labels), (port, name + labels.get("counter", "")), 1.0
+            return self._port(labels), (port, ports.port_part(name, labels)), 1.0
         if pci := ports.pci_measure(name):
             node, address = self._node(labels), ports.pci_address(labels)
             return self.pcis.setdefault((node, address), Device(node, {"pci": address})), (pci, ""), 1.0
@@ -187,6 +193,10 @@ class Table:
             return self.hosts.setdefault(node, Device(node, {})), host, 1.0
         if name == "node_ethtool_info" and labels.get("bus_info"):
             self._port(labels).names["pci"] = labels["bus_info"]
+        if name == "outrider_module_info":
+            said = " ".join(filter(None, (labels.get("vendor"), labels.get("part"))))
+            serial = f"serial {labels['serial']}" if labels.get("serial") else ""
+            self._port(labels).names["module"] = ", ".join(filter(None, (said, serial)))
         return None, ("", ""), 1.0
 
     def _keep(

@@ -1,5 +1,6 @@
 """What the port, disk, memory and boot series of node_exporter and of Outrider's agent mean: one word for one measure.
 
+A driver's statistics mean the same on both pages. `raw_lane` are errors before correction: normal on a fast link.
 Sources: node_exporter's collectors `infiniband`, `ethtool`, `netdev`, `netclass`, `pcidevice`, `edac`, `filesystem`, `vmstat`,
 `boottime`; Linux `Documentation/ABI/stable/sysfs-class-infiniband`; mlx5 ethtool counters; `outrider.agent_metrics`.
 """
@@ -31,17 +32,22 @@ _COUNTERS: Final[dict[str, str]] = {
     "out_of_sequence": "sequence_errors",
     "np_cnp_packets_sent": "cnp_sent",
     "rp_cnp_handled": "cnp_handled",
+    "carrier_changes": "carrier_changes",
 }
 _IB_GAUGES: Final[dict[str, str]] = {
     "node_infiniband_state_id": "state",
     "node_infiniband_physical_state_id": "physical_state",
     "node_infiniband_rate_bytes_per_second": "rate_bytes",
 }
+#: A driver's own statistics, as it names them (`rx_`, `tx_`) or as node_exporter does (`received_`, `transmitted_`).
 _ETHTOOL: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (re.compile(r"(?:transmitted|tx)_(?:prio\d+_)?(?:global_)?pause$"), "pause_sent"),
-    (re.compile(r"(?:received|rx)_(?:prio\d+_)?(?:global_)?pause$"), "pause_received"),
+    (re.compile(r"(?:transmitted|tx)_(?:(?:prio\d+_)?(?:global_)?pause|pause_ctrl_phy)$"), "pause_sent"),
+    (re.compile(r"(?:received|rx)_(?:(?:prio\d+_)?(?:global_)?pause|pause_ctrl_phy)$"), "pause_received"),
     (re.compile(r"(?:received|rx)_discards_phy$"), "receive_discards"),
-    (re.compile(r"(?:received|rx)_(?:crc_errors|symbol_err|pcs_symbol_err)_phy$"), "symbol"),
+    (re.compile(r"(?:received|rx)_(?:symbol_err|pcs_symbol_err)_phy$"), "symbol"),
+    (re.compile(r"(?:received|rx)_crc_errors_phy$"), "crc"),
+    (re.compile(r"(?:received_|rx_)?(?:\w+_)?fec_uncorrect\w*_blocks?$"), "uncorrectable"),
+    (re.compile(r"(?:received|rx)_err_lane_\d+_phy$"), "raw_lane"),
     (re.compile(r"(?:link_down_events|link_down_events_phy)$"), "downed"),
     (re.compile(r"(?:received|rx)_out_of_buffer$|out_of_buffer$"), "out_of_buffer"),
 )
@@ -51,6 +57,9 @@ _NETWORK: Final[dict[str, str]] = {
     "node_network_receive_errs_total": "receive_errors",
     "node_network_speed_bytes": "rate_bytes",
     "outrider_port_up": "up",
+    "outrider_port_rate_bytes_per_second": "rate_bytes",
+    "outrider_port_carrier_changes_total": "carrier_changes",
+    "outrider_module_flag": "flag",
 }
 _PCI: Final[dict[str, str]] = {
     "node_pcidevice_current_link_width": "pci_width",
@@ -104,14 +113,25 @@ def port_measure(name: str, labels: dict[str, str]) -> str | None:
     if name.startswith("node_infiniband_"):
         return _COUNTERS.get(name.removeprefix("node_infiniband_").removesuffix("_total"))
     if name.startswith("node_ethtool_"):
-        key = name.removeprefix("node_ethtool_").removesuffix("_total")
-        return next((measure for pattern, measure in _ETHTOOL if pattern.match(key)), None)
+        return _statistic(name.removeprefix("node_ethtool_").removesuffix("_total"))
     if name == "outrider_port_events_total":
-        return _COUNTERS.get(labels.get("counter", ""))
+        counter = labels.get("counter", "")
+        return _COUNTERS.get(counter) or _statistic(counter)
+    if name == "outrider_port_fec_events_total":
+        return "uncorrectable_lane" if labels.get("kind") == "uncorrectable_blocks" else None
     if name in _NETWORK:
         device = labels.get("device") or labels.get("nic") or ""
         return None if _VIRTUAL.match(device) else _NETWORK[name]
     return None
+
+
+def port_part(name: str, labels: dict[str, str]) -> str:
+    """What tells series of one port's measure apart: a module's flag, else the source (name, counter), with the lane last."""
+    return labels.get("flag") or name + labels.get("counter", "") + labels.get("lane", "")
+
+
+def _statistic(name: str) -> str | None:
+    return next((measure for pattern, measure in _ETHTOOL if pattern.match(name)), None)
 
 
 def pci_measure(name: str) -> str | None:

@@ -4,25 +4,16 @@ Series names are those of dcgm-exporter, node_exporter and Outrider's agent; dev
 """
 # ruff: noqa: E501 (raw lines keep their length)
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from metrics_pages import Rows, always, judged, page
 
-from detectors.inspect.context import make_context
-from detectors.inspect.findings import Finding, strongest_first
-from detectors.inspect.metrics import judge
-from detectors.inspect.sources import Source
 from outrider.errors import InputError
 
-Rows = list[str]
 NODES = {f"n{n}:9100": f"n{n}" for n in range(6)} | {"n1:9400": "n1"}
 SITE: dict[str, Any] = {"instances": NODES, "expected": {"gpus": 8}}
-
-
-def page(*scrapes: tuple[float, Rows]) -> str:
-    return "".join(f"# t={t}\n" + "\n".join(rows) + "\n" for t, rows in scrapes)
 
 
 def gpus(name: str, usual: object = 0, more: str = "", **odd: object) -> Rows:
@@ -42,10 +33,6 @@ def port(node: str, nic: str, **values: object) -> Rows:
 
 def host(name: str, value: object, labels: str = "") -> str:
     return f'{name}{{{labels}instance="n1:9100"}} {value}'
-
-
-def always(rows: Callable[[float], Rows]) -> str:
-    return page(*((t, rows(t)) for t in (0, 30, 60)))
 
 
 XID, DBE, SBE = "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"
@@ -224,12 +211,7 @@ SCENARIOS: dict[str, tuple[str, tuple[str, str, str, dict[str, Any]] | None]] = 
 
 @pytest.fixture
 def ask(tmp_path: Path):
-    def ask(text: str, site: dict[str, Any] | None = None) -> list[Finding]:
-        path = tmp_path / "page.prom"
-        path.write_text(text)
-        return strongest_first(judge([Source(path)], make_context(SITE if site is None else site)))
-
-    return ask
+    return lambda text, site=SITE: judged(text, tmp_path, site)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
