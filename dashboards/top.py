@@ -93,7 +93,7 @@ def look(client: "Client") -> tuple[dict[str, Any], list[dict[str, Any]]]:
         jobs: list[dict[str, Any]] = client.get("/console/api/jobs")
     except RefusedError:  # a witness without the console knows the jobs' members alone
         jobs = [
-            {"job": name, "attempt": line["attempt"], "step": None, "ranks": line["ranks"], "phase": line["state"]}
+            {"job": name, "attempt": line["attempt"], "step": None, "ranks": line["ranks"], "phase": line.get("state", "unknown")}
             for name, line in told["jobs"].items()
         ]
     return told, jobs

@@ -41,10 +41,10 @@ def print_status(told: dict[str, Any]) -> None:
 
 
 def _standing(line: dict[str, Any]) -> str:
-    """How a job stands; of one that is not heard, for how long."""
-    if line["state"] != "unknown":
-        return str(line["state"])
-    heard = line["heard_s"]
+    """How a job stands; of one that is not heard, for how long. A witness of an older version does not say."""
+    state, heard = line.get("state", "unknown"), line.get("heard_s")
+    if state != "unknown":
+        return str(state)
     return "unknown (none of its ranks is heard of)" if heard is None else f"unknown (no rank is heard of for {heard / 60:.0f} min)"
 
 
