@@ -8,21 +8,22 @@ from typing import Any, get_args, get_type_hints
 
 from detectors.core.ballots import BallotBox
 from detectors.core.door import admit
-from detectors.core.incident import OPEN, Incident, State, open_incident
+from detectors.core.incident import Incident, State
 from detectors.core.people import People
-from detectors.core.quorum import Ballot, Outcome, Quorum, Tally
+from detectors.core.quorum import Ballot, Quorum
 from detectors.core.recovery import Recovery
 from detectors.core.register import Register
-from detectors.core.response import taken_out
 from detectors.core.types import ActionResult, Decision, OperatorEvent, Vote
+from detectors.core.verdicts import Verdicts
 from detectors.core.world import World
-from outrider.catalogue import RESPONSES
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
 from outrider.signals import Signal
 
 #: How often expired votes are looked for.
 SWEEP_SECONDS = 1.0
+#: .. and that one is due as soon as a new leader has heard all votes: a suspicion may have none left.
+RESTORED = float("-inf")
 #: What a person may say, as a signal of source `operator` has it.
 OPERATOR_KINDS = frozenset(get_args(get_type_hints(OperatorEvent)["kind"]))
 Event = Vote | ActionResult | Signal | OperatorEvent
@@ -45,8 +46,13 @@ class Council:
         self.box = BallotBox(witnesses, self.world.count)
         self.register = Register(self.world, policy, self.recovery)
         self.people = People(self.register)
-        self._ask_again: dict[str, float] = {}
+        self.verdicts = Verdicts(self.quorum, self.box, self.register)
         self._sweep_due = float("inf")
+        #: Doubts that the memory kept last speaks of (see `BallotBox.outlived`), and the time of the last look.
+        self._kept: set[str] = set()
+        self._looked = 0.0
+        #: Witnesses that showed the leader before their view.
+        self._shown: set[str] = set()
 
     @property
     def incidents(self) -> dict[str, Incident]:
@@ -57,6 +63,16 @@ class Council:
     def open(self) -> dict[str, Incident]:
         """Those that are not over, oldest first."""
         return self.register.open
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something changed that no decision tells of and that the next leader could not learn anew."""
+        return self.register.unsaved
+
+    def forget(self, job: str) -> None:
+        """A job that has long ended: one that begins under its name is another."""
+        self.world.forget(job)
+        self.register.unsaved |= self.recovery.forget(job)
 
     # --- the machine ---
 
@@ -70,19 +86,16 @@ class Council:
             case ActionResult():
                 return self._result(event, now)
             case OperatorEvent():
-                return self.people.said(event, now)
+                return self._person(event, now)
 
     def advance(self, now: float) -> list[Decision]:
         """Counts again where time may have changed the answer."""
-        decisions: list[Decision] = []
-        for key in sorted(key for key, due in self._ask_again.items() if now >= due):
-            del self._ask_again[key]
-            if key in self.box.ballots:
-                decisions += self._count(self.box.ballots[key], now)
+        decisions = self.verdicts.recount(now)
         if self.recovery.held:
             for incident in self.recovery.let_go(self.incidents, now):
                 decisions += self.register.act(incident, now)
         decisions += self.people.unanswered(now)
+        self._all_heard(now)
         if now >= self._sweep_due:
             decisions += self._sweep(now)
         return decisions
@@ -90,8 +103,8 @@ class Council:
     def next_deadline(self) -> float | None:
         """When `advance` has something to do."""
         due = min(self._sweep_due, self.recovery.safety.approvals.next_deadline())
-        if self._ask_again:
-            due = min(due, *self._ask_again.values())
+        if self.verdicts.again:
+            due = min(due, *self.verdicts.again.values())
         if self.recovery.held and not self.recovery.guard.blind:
             due = min(due, self.recovery.guard.hold_until)
         return None if due == float("inf") else due
@@ -102,133 +115,30 @@ class Council:
         """Takes in votes that arrived together, and counts each ballot once: an incident then shows all of them."""
         decisions: list[Decision] = []
         ballots: dict[str, Ballot] = {}
-        self._sweep_due = min(self._sweep_due, now + SWEEP_SECONDS)
+        self._sweep_due = min(self._sweep_due, _after(now))
         for vote in votes:
             if vote.reason_code == "view":
                 decisions += self._vote(vote, now)
             elif (ballot := self.box.keep(vote, now)) is not None:
                 ballots[ballot.key] = ballot
         for ballot in ballots.values():
-            decisions += self._count(ballot, now)
+            decisions += self.verdicts.count(ballot, now)
         return decisions
 
     def _vote(self, vote: Vote, now: float) -> list[Decision]:
-        self._sweep_due = min(self._sweep_due, now + SWEEP_SECONDS)
+        self._sweep_due = min(self._sweep_due, _after(now))
         if vote.reason_code == "view" and vote.witness in self.quorum.witnesses:
             self.quorum.saw(vote, now)
             return self._progress(vote.extra["view"].get("jobs", {}), now)
         ballot = self.box.keep(vote, now)
-        return self._count(ballot, now) if ballot is not None else []
-
-    def _count(self, ballot: Ballot, now: float) -> list[Decision]:
-        tally = self.quorum.tally(ballot, now)
-        if tally.wait_until is not None:
-            self._ask_again[ballot.key] = tally.wait_until
-        incident = self.register.of_key(ballot.key)
-        if incident is not None and incident.state not in OPEN and ballot.opened > incident.changed_t:
-            incident = None  # it was over, and now somebody doubts anew
-        if incident is None:
-            return self._unknown(tally, now)
-        if incident.state not in OPEN:
-            return self._outlives(incident, ballot, tally, now)
-        if ballot.key != incident.keys[0]:
-            if tally.outcome is Outcome.CONFIRMED and tally.newest is not None and self.register.outgrows(incident, tally.newest):
-                self.register.part(incident, ballot.key)
-                return self._unknown(tally, now)
-            if tally.newest is not None and tally.outcome is not Outcome.REFUTED:
-                incident.add(tally.newest.evidence)
-            return []
-        return self._known(incident, tally, now)
-
-    def _outlives(self, host: Incident, ballot: Ballot, tally: Tally, now: float) -> list[Decision]:
-        """What joined an incident that is over: confirmed still, and asking for more than that did, it stands by itself."""
-        vote = tally.newest
-        if ballot.key == host.keys[0] or vote is None or tally.outcome is not Outcome.CONFIRMED or vote.t < host.changed_t:
-            return []
-        if RESPONSES.index(vote.response) <= RESPONSES.index(host.asked) or self.register.under_way(host):
-            return []
-        self.register.part(host, ballot.key)
-        return self._unknown(tally, now)
-
-    def _unknown(self, tally: Tally, now: float) -> list[Decision]:
-        vote = tally.newest
-        if vote is None or tally.outcome not in (Outcome.SUSPECTED, Outcome.CONFIRMED):
-            return []
-        if vote.response == "ignore" or self.register.settled(vote):
-            return []
-        incident = open_incident(vote, tally.votes, now)
-        self.register.place(incident, vote)
-        host = self.register.host(incident)
-        if host is not None:
-            self.register.join(host, incident)
-            return []
-        self.register.take(incident, now)
-        decisions: list[Decision] = [incident.change(now, "suspected", response="watch")]
-        if tally.outcome is Outcome.CONFIRMED:
-            decisions += self._confirm(incident, tally, now)
-        return decisions
-
-    def _known(self, incident: Incident, tally: Tally, now: float) -> list[Decision]:
-        vote = tally.newest
-        if incident.state is State.SUSPECTED:
-            if vote is not None:
-                self.register.refresh(incident, vote, tally)
-            if tally.outcome is Outcome.CONFIRMED:
-                return self._confirm(incident, tally, now)
-            doubted = self.box.ballots[incident.keys[0]].doubted(now)
-            if tally.outcome in (Outcome.REFUTED, Outcome.NOTHING) and not doubted:
-                return self.register.close(incident, State.REFUTED, vote.reason if vote else "no witness says it any more", now)
-            return []
-        if tally.outcome is Outcome.REFUTED:
-            if self.register.under_way(incident):
-                return []  # it has been fenced and its job is on its way elsewhere: no way back from there
-            return self.register.close(incident, State.RESOLVED, vote.reason if vote else "", now)
-        if vote is not None and tally.outcome in (Outcome.SUSPECTED, Outcome.CONFIRMED):
-            incident.votes.update(tally.votes)
-            incident.add(vote.evidence)
-            if tally.outcome is Outcome.CONFIRMED:
-                return self._deepen(incident, vote, tally, now)
-        return []
-
-    def _deepen(self, incident: Incident, vote: Vote, tally: Tally, now: float) -> list[Decision]:
-        """More is known of a confirmed incident: it asks for more, or it is now known where it is."""
-        graver = RESPONSES.index(vote.response) > RESPONSES.index(incident.asked)
-        placed = tally.agreed and (vote.culprit != incident.culprit or set(vote.subject) > set(incident.subject))
-        if not graver and not placed:
-            return []
-        before = set(taken_out(incident))
-        self.register.refresh(incident, vote, tally)
-        if graver or (incident.response == "restart" and set(taken_out(incident)) - before):
-            return self._tell(incident, vote, now)
-        return [incident.change(now, "confirmed")]
-
-    # --- one incident per cause ---
-
-    def _confirm(self, incident: Incident, tally: Tally, now: float) -> list[Decision]:
-        host = self.register.host(incident)
-        if host is not None:
-            self.register.join(host, incident)
-            incident.merged_into = host.id
-            return self.register.close(incident, State.REFUTED, f"a consequence of {host.fault} ({host.id})", now)
-        if tally.newest is not None:
-            self.register.refresh(incident, tally.newest, tally)
-        incident.move(State.CONFIRMED, now)
-        incident.confirmed_t = now
-        return self._tell(incident, tally.newest, now)
-
-    def _tell(self, incident: Incident, vote: Vote | None, now: float) -> list[Decision]:
-        """Tells of an incident that has become sure or graver, and takes in those that it explains now."""
-        victims = self.register.victims(incident, vote)
-        for other in victims:
-            other.merged_into = incident.id
-            self.register.join(incident, other)
-        decisions = self.register.told(incident, now)
-        for other in victims:
-            state = State.REFUTED if other.state is State.SUSPECTED else State.RESOLVED
-            decisions += self.register.close(other, state, f"a consequence of {incident.fault} ({incident.id})", now)
-        return decisions
+        return self.verdicts.count(ballot, now) if ballot is not None else []
 
     # --- what else the leader hears ---
+
+    def _person(self, event: OperatorEvent, now: float) -> list[Decision]:
+        if event.kind == "release":  # what is said of a node that is out opens nothing: from now on it may
+            self.verdicts.again.update(dict.fromkeys(self.box.ballots, now))
+        return self.people.said(event, now)
 
     def _result(self, result: ActionResult, now: float) -> list[Decision]:
         action = self.recovery.actions.get(result.decision_id)
@@ -236,7 +146,7 @@ class Council:
         if action is None or incident is None:
             self.world.count("result of an unknown action")
             return []
-        incident.extra.setdefault("results", {})[action.action] = result.outcome
+        incident.extra["results"] = {**incident.extra.get("results", {}), action.action: result.outcome}
         if result.outcome == "failed" and result.detail.get("reason_code") == "spare_unfit":
             return self.register.act(incident, now) if self.recovery.unfit_spare(incident, action) else []
         return []
@@ -255,13 +165,13 @@ class Council:
                 self.world.phase(signal, now)
             case "snapshot":
                 if signal.data.get("state") == "committed" and signal.job and isinstance(signal.value, int | float):
-                    self.recovery.committed(signal.job, int(signal.value))
+                    self.register.unsaved |= self.recovery.committed(signal.job, int(signal.value))
             case "maintenance":
                 self.recovery.guard.maintenance[signal.node or signal.job or ""] = signal.value == "on"
             case _ if signal.source == "operator" and signal.kind in OPERATOR_KINDS:
                 who, why = str(signal.data.get("who", "")), str(signal.data.get("reason", ""))
                 event = OperatorEvent(kind=signal.kind, target=str(signal.value or ""), who=who, reason=why)  # type: ignore[arg-type]
-                return self.people.said(event, now)
+                return self._person(event, now)
             case _:
                 pass
         return []
@@ -283,15 +193,27 @@ class Council:
 
     # --- bounds ---
 
+    def _all_heard(self, now: float) -> None:
+        """All live votes have been heard: what nobody doubts now is doubted anew when somebody doubts it again."""
+        self._looked = now
+        if self._sweep_due == RESTORED:
+            self._sweep_due = -(-now // SWEEP_SECONDS) * SWEEP_SECONDS
+            self.quorum.expect(self._shown, now)
+        self.box.before.clear()
+        over = {key for key in self._kept if not self.box.doubted(key, now)}
+        if over:
+            self._kept -= over
+            self.register.unsaved = True
+
     def _sweep(self, now: float) -> list[Decision]:
         """Lets expired votes go, and suspicions with them; looks for witnesses that say nothing."""
         decisions: list[Decision] = []
-        for key in self.box.expired(now):
-            incident = self.register.of_key(key)
-            if incident is not None and incident.state is State.SUSPECTED and key == incident.keys[0]:
+        self.box.expire(now)
+        for incident in list(self.open.values()):  # also one that the leader before had opened, and of which no vote is left
+            if incident.state is State.SUSPECTED and incident.keys[0] not in self.box.ballots:
                 decisions += self.register.close(incident, State.REFUTED, "no witness says it any more", now)
         decisions += self._watch_witnesses(now)
-        self._sweep_due = now + SWEEP_SECONDS if self.box.ballots or self.quorum.views else float("inf")
+        self._sweep_due = _after(now) if self.box.ballots or self.quorum.views else float("inf")
         return decisions
 
     def _watch_witnesses(self, now: float) -> list[Decision]:
@@ -311,13 +233,32 @@ class Council:
     # --- a new leader goes on where the old one was ---
 
     def snapshot(self) -> dict[str, Any]:
-        """All that the next leader needs, in a form that JSON can carry. Votes are not in it: they are cast again."""
-        return {"incidents": self.register.snapshot(), "recovery": self.recovery.snapshot()}
+        """All that the next leader needs, in a form that JSON can carry. Votes are not in it: they stand in the ledger."""
+        doubted = self.box.outlived(self.register.is_over, self._looked)
+        return {
+            "incidents": self.register.snapshot(), "past": list(self.register.past), "recovery": self.recovery.snapshot(),
+            "doubted": doubted, "shown": sorted(self._shown | self.quorum.views.keys()), "odd": self.quorum.odd,
+        }  # fmt: skip
+
+    def saved(self) -> None:
+        """The memory that `snapshot` gave last is kept now."""
+        self.register.unsaved = False
+        self._kept = set(self.box.outlived(self.register.is_over, self._looked))
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on where `snapshot` was taken."""
+        """Goes on where `snapshot` was taken. All votes that are alive must be heard before the first `advance`."""
         self.register.restore(state["incidents"])
+        self.register.past = dict.fromkeys(state.get("past", ()))
         self.recovery.restore(state["recovery"])
+        self.box.before = dict(state.get("doubted", {}))
+        self._kept = set(self.box.before)
+        self._shown, self.quorum.odd = set(state.get("shown", ())), dict(state.get("odd", {}))
+        self._sweep_due = RESTORED
+
+
+def _after(now: float) -> float:
+    """The next time to sweep, on a grid: the same at every leader, whenever it began to lead."""
+    return (now // SWEEP_SECONDS + 1) * SWEEP_SECONDS
 
 
 def _runs(seen: Any, attempt: int) -> bool:

@@ -78,7 +78,7 @@ class Quorum:
         self.needed = len(witnesses) // 2 + 1
         self.views: dict[str, View] = {}
         #: Witnesses that alone find many nodes late -> since when.
-        self._odd: dict[str, float] = {}
+        self.odd: dict[str, float] = {}
 
     def saw(self, vote: Vote, now: float) -> None:
         """Keeps a witness's view."""
@@ -87,6 +87,11 @@ class Quorum:
             now, frozenset(view.get("quiet", ())), int(view.get("quiet_count", 0)), int(view.get("late_count", 0)),
             int(view.get("known", 0)), bool(view.get("abstains")),
         )  # fmt: skip
+
+    def expect(self, witnesses: set[str], now: float) -> None:
+        """Witnesses that the leader before knew: one of which no view is left is not up, and is missed if it stays so."""
+        for witness in sorted(witnesses - self.views.keys()):
+            self.views[witness] = View(now - VIEW_FRESH_SECONDS - 1.0, frozenset(), 0, 0, 0, True)
 
     def hears(self, witness: str, node: str, since: float) -> bool:
         """Whether a witness, by a view newer than `since`, has heard the node within half a time-out."""
@@ -103,15 +108,18 @@ class Quorum:
     def doubts(self, now: float) -> dict[str, tuple[str, str] | None]:
         """What the witnesses' views say of each other: (fault, reason), or None for a witness that sees as the others do.
 
-        Nothing is said while no majority shows fresh views: then it is the leader, or the ledger, that was late.
+        Nothing bad is said while no majority beside it shows fresh views: then it is the leader, or the ledger, that was late.
+        A witness of which nothing can be said is left out.
         """
         fresh = [witness for witness in self.views if self.is_up(witness, now)]
         found: dict[str, tuple[str, str] | None] = {}
         for witness, view in sorted(self.views.items()):
             others = [self.views[other] for other in fresh if other != witness]
-            found[witness] = None
             if len(others) < self.needed:
+                if self.is_up(witness, now) and witness not in self.odd:
+                    found[witness] = None
                 continue
+            found[witness] = None
             if now - view.arrived > WITNESS_SECONDS:
                 found[witness] = ("monitor.witness_lost", f"{witness} has shown no view for {now - view.arrived:.0f} s")
             elif now - self._odd_since(witness, view, others, now) >= WITNESS_SIDE_SECONDS:
@@ -124,9 +132,9 @@ class Quorum:
         many = view.late_count >= max(WITNESS_SIDE_MIN, WITNESS_SIDE_RATIO * view.known)
         few = all(other.late_count <= WITNESS_SIDE_OTHERS * max(other.known, 1) for other in others)
         if not (many and few and self.is_up(witness, now)):
-            self._odd.pop(witness, None)
+            self.odd.pop(witness, None)
             return now
-        return self._odd.setdefault(witness, now)
+        return self.odd.setdefault(witness, now)
 
     def tally(self, ballot: Ballot, now: float) -> Tally:
         """Counts one ballot."""

@@ -4,8 +4,10 @@ A recovery belongs to a job's attempt. A second fault before the job steps again
 were replaced so far, under a larger fence, so that the order given before is void.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State
@@ -209,11 +211,18 @@ class Recovery:
 
     # --- what the world answers ---
 
-    def committed(self, job: str, step: int) -> None:
-        """A snapshot was committed: a job that gets further does not loop."""
+    def committed(self, job: str, step: int) -> bool:
+        """A snapshot was committed: a job that gets further does not loop. Says whether it was said to loop until now."""
         loop = self.loops.setdefault(job, Loop())
-        if step > loop.committed:
-            loop.committed, loop.failures = step, 0
+        if step <= loop.committed:
+            return False
+        failed, loop.committed, loop.failures = loop.failures > 0, step, 0
+        return failed
+
+    def forget(self, job: str) -> bool:
+        """A job is over; says whether anything was known of it."""
+        known = (self.loops.pop(job, None), self.replaced.pop(job, None))
+        return known != (None, None)
 
     def unfit_spare(self, incident: Incident, action: Action) -> bool:
         """A restart failed because a spare did not pass its check: those spares are set aside. Says whether to try again."""
@@ -272,6 +281,7 @@ class Recovery:
             "loops": {job: [loop.committed, loop.failures, loop.attempt] for job, loop in self.loops.items()},
             "held": list(self.held), "lost": list(self._lost), "guard": self.guard.snapshot(),
             "counted": list(self._counted), "safety": self.safety.snapshot(),
+            "actions": [_kept(action) for action in self.actions.values()],
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -284,3 +294,10 @@ class Recovery:
         self._counted = dict.fromkeys(state["counted"])
         self.safety.restore(state["safety"])
         self.guard.restore(state["guard"])
+        self.actions = {one["decision_id"]: msgspec.convert(one, Action) for one in state.get("actions", ())}
+
+
+def _kept(action: Action) -> Any:
+    """What is asked of an order later on; its ranks alone, thousands of them, would be most of the leader's memory."""
+    target = {name: value for name, value in action.target.items() if name != "ranks"}
+    return msgspec.to_builtins(replace(action, target=target, reason=""))

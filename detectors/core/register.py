@@ -14,6 +14,8 @@ from outrider.config.policy import Policy
 
 #: Incidents kept; the oldest closed ones leave first.
 INCIDENTS_MAX = 4_000
+#: Names of incidents remembered that are not kept any more: what comes back gets another name, or nobody would be told of it.
+PAST_MAX = 4_000
 #: What an engine's vote says to the council and not to people.
 _INNER = frozenset({"sure", "since", "silence", "replaces", "silence_group"})
 
@@ -33,6 +35,10 @@ class Register:
         self.open: dict[str, Incident] = {}
         #: Key of a vote -> incident it belongs to.
         self.by_key: dict[str, str] = {}
+        #: Names of incidents that were let go, oldest first.
+        self.past: dict[str, None] = {}
+        #: A vote's key changed its incident, and no decision tells of it.
+        self.unsaved = False
 
     def of_key(self, key: str) -> Incident | None:
         """The incident that a vote's key belongs to."""
@@ -42,9 +48,14 @@ class Register:
         """The same, if it is not over."""
         return self.open.get(self.by_key.get(key, ""))
 
+    def is_over(self, key: str) -> bool:
+        """Whether a vote's key belongs to an incident that is over."""
+        incident = self.of_key(key)
+        return incident is not None and incident.state not in OPEN
+
     def take(self, incident: Incident, now: float) -> None:
         """Takes a new incident in."""
-        if incident.id in self.incidents:
+        if incident.id in self.incidents or incident.id in self.past:
             # The same fault of the same part in the same attempt was closed before: it has come back.
             incident.id = short_hash(incident.id, now)
         self._make_room()
@@ -104,6 +115,7 @@ class Register:
         for key in incident.keys:
             self.by_key[key] = host.id
         host.add(incident.evidence)
+        self.unsaved = True
 
     def outgrows(self, host: Incident, vote: Vote) -> bool:
         """Whether what joined a host now asks for more than the host, and the host does not explain that too."""
@@ -118,6 +130,7 @@ class Register:
         """Takes a vote's key out of its host again: it stands by itself."""
         host.keys.remove(key)
         self.by_key.pop(key, None)
+        self.unsaved = True
 
     def told(self, incident: Incident, now: float) -> list[Decision]:
         """The incident's line and its actions."""
@@ -158,10 +171,13 @@ class Register:
             closed = [one for one in self.incidents.values() if one.state not in OPEN]
             for incident in sorted(closed, key=lambda one: one.changed_t)[: INCIDENTS_MAX // 4]:
                 del self.incidents[incident.id]
+                self.past[incident.id] = None
                 for key in incident.keys:
                     self.by_key.pop(key, None)
                 for decision in incident.actions:
                     self.recovery.actions.pop(decision, None)
+            for name in list(self.past)[: max(0, len(self.past) - PAST_MAX)]:
+                del self.past[name]
 
     def victims(self, incident: Incident, vote: Vote | None) -> list[Incident]:
         """Open incidents that this one explains, or takes the place of."""
