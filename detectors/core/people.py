@@ -27,9 +27,11 @@ class People:
                 if incident.id in self.recovery.safety.approvals.expired:
                     incident.extra["approval"] = f"{event.who} approved too late"
                     return []
+                if not incident.held_back:
+                    return []  # all of it was ordered: a second yes does nothing twice
                 self.recovery.safety.approvals.answered(incident.id)
                 guard.approved.add(incident.id)
-                return self._approved(incident, event.who, now)
+                return self._approved(incident, event.who, now) if incident.state is not State.SUSPECTED else []
             case "ack" if incident is not None:
                 incident.extra["acknowledged"] = event.who
             case "false_alarm" if incident is not None and incident.state in OPEN:

@@ -164,6 +164,7 @@ class Recovery:
             self.safety.approvals.ask(incident.id, now)
         if any((action.refused or "").startswith("brake") for action in out) and incident.id not in self.held:
             self.held.append(incident.id)
+        incident.held_back = any(action.refused is not None for action in out)
         if incident.state is State.CONFIRMED:
             incident.move(State.ACTING, now)
 

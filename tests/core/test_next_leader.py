@@ -254,3 +254,23 @@ def test_a_job_that_begins_under_the_name_of_one_that_is_over_is_another() -> No
     seat.council.observe(Signal(t=1.0, kind="job", job="j9", value=1, data={"slots": [["n1", 0]]}), seat.now)
     seat.vote("job.hang", job="j9")
     assert [action.target["job"] for action in seat.actions("restart")] == ["j9"]
+
+
+@pytest.mark.parametrize("mode", ["act", "advise"])
+def test_a_second_yes_does_nothing_twice(mode: str) -> None:
+    """Two people, or one whose first answer was lost on its way back from a leader that fell."""
+    seat = Seat(mode=mode)
+    lose_node(seat)
+    seat.say("approve", seat.incident)
+    seat.pass_on()
+    seat.say("approve", seat.incident)
+    assert seat.actions("quarantine", "restart", "snapshot") == []
+
+
+def test_a_yes_to_a_suspicion_holds_once_it_is_confirmed() -> None:
+    seat = Seat(mode="advise")
+    seat.council.observe_votes([replace(vote, extra={"sure": False}) for vote in _cast(seat)], seat.now)
+    seat.say("approve", seat.incident)
+    assert seat.actions("restart") == []
+    seat.vote("job.hang")
+    assert len(seat.actions("restart")) == 1
