@@ -98,6 +98,8 @@ class Council:
         self._all_heard(now)
         if now >= self._sweep_due:
             decisions += self._sweep(now)
+        if self.register.spares_moved:
+            decisions += self.register.spares_back(now)
         return decisions
 
     def next_deadline(self) -> float | None:

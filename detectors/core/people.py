@@ -22,6 +22,7 @@ class People:
             case "reset_brake":
                 guard.hold_until, guard.blind = float("-inf"), False
             case "release":
+                self.register.spares_moved = True
                 return [self.recovery.release(event, self.register.incidents, now), *self._released(event.target, event.who, now)]
             case "approve" if incident is not None and incident.state in OPEN:
                 if incident.id in self.recovery.safety.approvals.expired:

@@ -100,14 +100,20 @@ class Recovery:
             return
         if incident.extra.pop("short_of_spares", None) is not None:
             incident.response = incident.asked
+        lack = self.short(incident, doubted, now)
+        if incident.response == "restart" and lack is not None:
+            need, free = lack
+            incident.response = "page"
+            incident.extra["short_of_spares"] = f"limit: {need} nodes to replace, {free} spares"
+            incident.explanation += f"; {need} nodes would have to be replaced, and {free} spares are free"
+
+    def short(self, incident: Incident, doubted: set[str], now: float) -> tuple[int, int] | None:
+        """How many nodes of a lost domain must be replaced, and how many spares are free, if these are too few."""
         unfit = self._unfit(incident, doubted, now)
         free = sum(name not in self.spares.claimed and name not in unfit for name in self.spares.names)
         under_way = {item["from"] for name in incident.jobs for item in self.replaced.get(name, (0, []))[1]}
-        need = [node for node in incident.extra["members"] if node not in under_way]
-        if incident.response == "restart" and len(need) > free:
-            incident.response = "page"
-            incident.extra["short_of_spares"] = f"limit: {len(need)} nodes to replace, {free} spares"
-            incident.explanation += f"; {len(need)} nodes would have to be replaced, and {free} spares are free"
+        need = sum(node not in under_way for node in incident.extra["members"])
+        return (need, free) if need > free else None
 
     def _unfit(self, incident: Incident, doubted: set[str], now: float) -> set[str]:
         """Nodes that may take no slot now."""

@@ -39,6 +39,8 @@ class Register:
         self.past: dict[str, None] = {}
         #: A vote's key changed its incident, and no decision tells of it.
         self.unsaved = False
+        #: A node was given back or is doubted no more: it may be the spare that an incident waits for.
+        self.spares_moved = False
 
     def of_key(self, key: str) -> Incident | None:
         """The incident that a vote's key belongs to."""
@@ -146,6 +148,19 @@ class Register:
         self.recovery.fit(incident, doubted, now)
         return list(self.recovery.act(incident, doubted, now))
 
+    def spares_back(self, now: float) -> list[Decision]:
+        """Orders what was refused for want of spares, where there are enough of them now and the jobs still wait."""
+        self.spares_moved = False
+        decisions: list[Decision] = []
+        for incident in [one for one in self.open.values() if "short_of_spares" in one.extra]:
+            jobs = [(self.world.jobs.get(name), attempt) for name, attempt in incident.jobs.items()]
+            waits = all(job is not None and job.attempt == attempt for job, attempt in jobs)
+            if not waits or self.recovery.short(incident, self._doubted(incident), now):
+                continue
+            incident.explanation += "; spares are free again"
+            decisions += self.told(incident, now)
+        return decisions
+
     def _doubted(self, incident: Incident) -> set[str]:
         """Nodes of the other open incidents: none of them is a spare now."""
         return {node for other in self.open.values() if other is not incident for node in other.nodes}
@@ -154,6 +169,7 @@ class Register:
         """Ends an incident, and says why."""
         incident.move(state, now)
         self.open.pop(incident.id, None)
+        self.spares_moved = True
         if _blinds(incident):
             self.recovery.guard.blind = any(_blinds(one) for one in self.open.values())
         if reason:

@@ -5,7 +5,7 @@ from typing import Any
 
 from detectors.core.council import Council
 from detectors.core.engine import Engine
-from detectors.core.types import Action, CopyRequest, Decision, IncidentChange, ProbeRequest, Vote
+from detectors.core.types import Action, CopyRequest, Decision, IncidentChange, OperatorEvent, ProbeRequest, Vote
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet, Job, Node
 from outrider.signals import Signal
@@ -56,6 +56,10 @@ class Cluster:
             self._take(engine.observe(signal, self.now))
         if signal.kind in ("job", "snapshot", "maintenance", "phase"):
             self._take(self.council.observe(signal, self.now))
+
+    def give_back(self, node: str) -> None:
+        """A person releases a node."""
+        self._take(self.council.observe(OperatorEvent(kind="release", target=node, who="ann"), self.now))
 
     def _take(self, decisions: list[Decision]) -> None:
         for decision in decisions:

@@ -140,3 +140,37 @@ def test_two_jobs_of_one_rack_are_both_restarted_once() -> None:
     restarts = [one for one in cluster.actions() if one.action == "restart"]
     assert sorted(one.target["job"] for one in restarts) == ["j1", "j2"]
     assert len(cluster.council.recovery.guard.drastic) == 1
+
+
+def test_a_restart_that_was_refused_for_want_of_spares_follows_once_enough_are_given_back() -> None:
+    """Once, in the place of a person; and not for a job that somebody has brought back meanwhile."""
+    cluster = Cluster(fleet=racks(spares=5))
+    cluster.run(10.4)
+    cluster.council.recovery.spares.claimed |= {"n57": "before", "n58": "before"}
+    lose_power(cluster)
+    cluster.run(30)
+    assert not [one for one in cluster.actions() if one.action == "restart" and one.refused is None]
+    cluster.give_back("n57")
+    cluster.run(3)
+    done = [one for one in cluster.actions() if one.refused is None and one.action in ("quarantine", "restart")]
+    assert [one.action for one in done] == (["quarantine"] * 4 + ["restart"])
+    assert "spares are free again" in cluster.changes("confirmed")[-1].explanation
+    cluster.give_back("n58")
+    cluster.run(3)
+    assert [one for one in cluster.actions() if one.refused is None and one.action in ("quarantine", "restart")] == done
+
+
+def test_it_does_not_follow_when_the_job_runs_elsewhere_already_or_there_are_still_too_few() -> None:
+    cluster = Cluster(fleet=racks(spares=5))
+    cluster.run(10.4)
+    cluster.council.recovery.spares.claimed |= dict.fromkeys(("n57", "n58", "n59"), "before")
+    lose_power(cluster)
+    cluster.run(30)
+    before = len(cluster.actions())
+    cluster.give_back("n57")
+    cluster.run(3)
+    assert [one.action for one in cluster.actions()[before:]] == ["release"], "nobody is paged again for each spare"
+    cluster.signal("job", job="j1", value=2, data={"slots": [[f"n{index}", 0] for index in range(5, 56)]})
+    cluster.give_back("n58")
+    cluster.run(3)
+    assert [one.action for one in cluster.actions()[before:]] == ["release", "release"]
