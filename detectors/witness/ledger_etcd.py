@@ -129,7 +129,7 @@ class EtcdLedger:
     async def resign(self, name: str, holder: str) -> None:
         held = self._leases.pop(name, None)
         if held is not None:
-            await self._etcd.revoke(held[0])
+            await self._reach(await self._etcd.revoke(held[0]))
 
     async def holder(self, name: str) -> str | None:
         self._in_touch()

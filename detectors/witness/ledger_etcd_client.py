@@ -98,13 +98,15 @@ class Etcd:
         """Renews a lease; False: it is over."""
         return int((await self.call("/v3/lease/keepalive", {"ID": lease})).get("result", {}).get("TTL", 0)) > 0
 
-    async def revoke(self, lease: str) -> None:
-        """Ends a lease and deletes its keys; one that is over already is no mistake."""
+    async def revoke(self, lease: str) -> int:
+        """Ends a lease and deletes its keys; the revision that made, 0 where it was over already, which is no mistake."""
         try:
-            await self.call("/v3/lease/revoke", {"ID": lease})
+            told = await self.call("/v3/lease/revoke", {"ID": lease})
         except LedgerError as error:
             if "not found" not in str(error):
                 raise
+            return 0
+        return int(told["header"]["revision"])
 
     async def watch(self, prefix: str, revision: int) -> AsyncIterator[list[Pair]]:
         """Changes below `prefix` from `revision` on, in order; an empty batch only tells that the watch stands.
