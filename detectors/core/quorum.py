@@ -46,6 +46,13 @@ class Ballot:
         return any(vote.verdict is Verdict.FAULTY and now - arrived < vote.expires_seconds for vote, arrived in self.votes.values())
 
 
+    def changes_at(self, now: float) -> float | None:
+        """When the next vote expires, if the witnesses are not of one opinion: what is left then says something else."""
+        live = [(vote.verdict, arrived + vote.expires_seconds) for vote, arrived in self.votes.values()]
+        live = [(verdict, ends) for verdict, ends in live if ends > now]
+        return min(ends for _, ends in live) if len({verdict for verdict, _ in live}) > 1 else None
+
+
 @dataclass(slots=True, frozen=True)
 class Tally:
     """The count. `votes`: witness -> faulty, clear or abstain; `wait_until`: ask again then, if it is set."""

@@ -37,6 +37,8 @@ class Verdicts:
         tally = self.quorum.tally(ballot, now)
         if tally.wait_until is not None:
             self.again[ballot.key] = tally.wait_until
+        elif (ends := ballot.changes_at(now)) is not None:
+            self.again[ballot.key] = ends
         incident = self.register.of_key(ballot.key)
         if incident is not None and incident.state not in OPEN and ballot.opened > incident.changed_t:
             incident = None  # it was over, and now somebody doubts anew
