@@ -69,11 +69,6 @@ class Council:
         """Whether something changed that no decision tells of and that the next leader could not learn anew."""
         return self.register.unsaved
 
-    def forget(self, job: str) -> None:
-        """A job that has long ended: one that begins under its name is another."""
-        self.world.forget(job)
-        self.register.unsaved |= self.recovery.forget(job)
-
     # --- the machine ---
 
     def observe(self, event: Event, now: float) -> list[Decision]:
@@ -163,6 +158,8 @@ class Council:
                 state = self.world.tell_job(signal, now)
                 if state is not None:
                     self._restarted(state.name, state.attempt, now)
+                elif signal.data.get("over") and signal.job is not None:
+                    self.register.unsaved |= self.recovery.forget(signal.job)
             case "phase":
                 self.world.phase(signal, now)
             case "snapshot":

@@ -227,7 +227,7 @@ class Recovery:
         return failed
 
     def forget(self, job: str) -> bool:
-        """A job is over; says whether anything was known of it."""
+        """A job is over, and one that begins under its name is another. Says whether anything was known of it."""
         known = (self.loops.pop(job, None), self.replaced.pop(job, None))
         return known != (None, None)
 

@@ -179,11 +179,6 @@ class World:
             for name in [name for name, state in self.jobs.items() if state.ended] or [next(iter(self.jobs))]:
                 del self.jobs[name]
 
-    def forget(self, job: str) -> None:
-        """Lets a job go that is over."""
-        if self.jobs.pop(job, None) is not None:
-            self._index_jobs()
-
     def _index_jobs(self) -> None:
         self.node_jobs = {}
         for name, state in self.jobs.items():

@@ -100,7 +100,10 @@ class Judge:
         return True
 
     def recall(self, job: Signal) -> None:
-        """A job that another witness wrote down before this one was there."""
+        """A job as another witness wrote it down; one that is known in that attempt or a later one stays as it is."""
+        known = self.jobs.get(job.job or "")
+        if known is not None and isinstance(job.value, int) and known.attempt >= job.value:
+            return
         self.observe(msgspec.structs.replace(job, t=self._clock.monotonic()))
         self._new_jobs.pop(job.job or "", None)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
-from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent
+from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent, Vote
 from detectors.witness import numbers, split, translate
 from detectors.witness.draft import Draft
 from detectors.witness.journal import Journal
@@ -26,6 +26,7 @@ from detectors.witness.ledger import (
     Ledger,
     LedgerError,
 )
+from detectors.witness.memory import COUNCIL_KINDS, Heard, Standing, lasting, standing_orders
 from detectors.witness.metrics import Reading
 from detectors.witness.numbers import CONFIRMED_STATES, Tally
 from detectors.witness.outbox import SNAPSHOT_TYPE, OutboxRow
@@ -52,11 +53,18 @@ class CouncilLike(Protocol):
 
     def observe(self, event: Any, now: float) -> list[Decision]: ...
 
+    def observe_votes(self, votes: list[Vote], now: float) -> list[Decision]: ...
+
     def advance(self, now: float) -> list[Decision]: ...
 
     def next_deadline(self) -> float | None: ...
 
+    @property
+    def unsaved(self) -> bool: ...
+
     def snapshot(self) -> Any: ...
+
+    def saved(self) -> None: ...
 
     def restore(self, state: Any) -> None: ...
 
@@ -84,8 +92,9 @@ class Leader:
         self._state = LeaderState(fence=0, council=None, verdicts={}, claims={})
         self._pictures: dict[str, dict[str, Any]] = {}
         self._actions: dict[str, OutboxRow] = {}
-        self._standing: dict[tuple[str, str], Control] = {}
+        self._standing: Standing = {}
         self._signals: list[Signal] = []
+        self._heard = Heard()
         #: Jobs that are coming back -> incidents that stopped them; marks of their way, not yet written.
         self._recovering: dict[str, list[str]] = {}
         self._marks: dict[tuple[str, str], float] = {}
@@ -98,10 +107,12 @@ class Leader:
         return self._council is not None
 
     def signal(self, signal: Signal) -> None:
-        """A signal this witness took in; the council hears what it may need (see `_COUNCIL_KINDS`)."""
+        """A signal this witness took in; its council, now or once it leads, hears what it may need (see `COUNCIL_KINDS`)."""
+        if signal.kind in COUNCIL_KINDS:
+            self._heard.take(signal)
         if self._council is None:
             return
-        if signal.kind in _COUNCIL_KINDS and len(self._signals) < SIGNALS_MAX:
+        if signal.kind in COUNCIL_KINDS and len(self._signals) < SIGNALS_MAX:
             self._signals.append(signal)
             self.wake.set()
         if self._recovering and signal.kind in ("snapshot", "step") and signal.job is not None:
@@ -189,18 +200,22 @@ class Leader:
         """Starts from what the ledger says."""
         state = await self._ledger.leader_state()
         council = self._make_council(state.fence)
+        self._memory = msgspec.json.decode(state.council) if state.council is not None else {}
         if state.council is not None:
-            self._memory = msgspec.json.decode(state.council)
             council.restore(self._memory)
-        rows = await self._ledger.list_rows(limit=PICTURES_MAX)
-        self._pictures = {picture["incident"]: picture for picture in await self._ledger.incidents(PICTURES_MAX)}
+        # The ledger tells the newest first, a leader keeps the oldest first.
+        self._pictures = {picture["incident"]: picture for picture in reversed(await self._ledger.incidents(PICTURES_MAX))}
         self._look_for_recoveries()
-        self._actions = {row.decision_id: row for row in rows if row.state not in ("done", "dead")}
-        self._state, self._place, self._jobs_place, self._standing = state, 0, 0, {}
-        self._signals.clear()
+        self._actions = await self._untold()
+        self._state, self._place, self._jobs_place, self._standing = state, 0, 0, standing_orders(self._memory)
+        self._signals = self._heard.all()
         self._marks.clear()
         self._council = council
         log.info("leads", term=self.term, fence=state.fence, restored=state.council is not None)
+
+    async def _untold(self) -> dict[str, OutboxRow]:
+        """Rows of whose end the council has not heard."""
+        return {row.decision_id: row for row in await self._ledger.list_rows(limit=PICTURES_MAX) if not row.told}
 
     async def _work(self) -> None:
         """One turn: hears all there is to hear, then commits once."""
@@ -220,15 +235,17 @@ class Leader:
         said = self._said(controls)
         for event, _ in said:
             decisions += self._tell(council, event, now)
-        for vote in votes:
-            decisions += self._tell(council, vote, now)
+        for ballot in _by_key(votes):
+            decisions += self._tell(council, ballot, now)
         results = [result for result in await self._ledger.results() if result.decision_id not in effects]
+        if any(result.decision_id not in self._actions for result in results):  # one that was dead, and was tried anew
+            self._actions = await self._untold() | self._actions
         heard = [ActionResult(decision_id=result.decision_id, outcome=result.outcome, detail=result.detail) for result in results]
         heard += [ActionResult(decision_id=decision, outcome="done", detail=detail) for decision, detail in effects.items()]
         for result in heard:
             decisions += self._tell(council, result, now)
         decisions += council.advance(self._clock.monotonic())
-        if decisions or heard or said or self._marks:
+        if decisions or heard or said or self._marks or council.unsaved:
             await self._commit(council, decisions, heard, effects, said)
 
     def _tell(self, council: CouncilLike, event: Any, now: float) -> list[Decision]:
@@ -237,7 +254,7 @@ class Leader:
         if name in self._poison:
             return []
         try:
-            return council.observe(event, now)
+            return council.observe_votes(event, now) if isinstance(event, list) else council.observe(event, now)
         except Exception:
             if len(self._poison) < POISON_MAX:
                 self._poison.add(name)
@@ -254,7 +271,13 @@ class Leader:
         """Jobs that are new in the ledger, as the signals that told of them."""
         fresh = [control for control in controls if control.kind == "job"]
         self._jobs_place = max((control.number for control in fresh), default=self._jobs_place)
-        return [msgspec.convert({**control.body, "t": now}, Signal) for control in fresh]
+        signals = [msgspec.convert({**control.body, "t": now}, Signal) for control in fresh]
+        for signal in signals:
+            if signal.data.get("over"):
+                self._heard.forget(str(signal.job))
+            else:
+                self._judge.recall(signal)  # the rank map of a restart comes from there
+        return signals
 
     def _said(self, controls: list[Control]) -> list[tuple[OperatorEvent, Control | None]]:
         """What people said since the last look: standing orders that began or ended, and single ones (with their control)."""
@@ -305,7 +328,7 @@ class Leader:
         for decision in decisions:
             draft.decision(decision)
         draft.tell()
-        memory = lasting(council.snapshot())
+        memory = lasting(council.snapshot(), self._standing)
         commit = Commit(
             term=self.term, fence_before=self._state.fence, fence=draft.fence, verdicts=tuple(draft.verdicts),
             incidents=tuple(draft.incidents), claims=tuple(draft.claims), releases=tuple(draft.releases),
@@ -317,6 +340,7 @@ class Leader:
         )  # fmt: skip
         await self._ledger.commit(commit, self.holder)
         self.commits += 1
+        council.saved()
         self._memory = memory
         self._settle(draft, heard, decisions)
         for event, _ in said:
@@ -349,22 +373,18 @@ class Leader:
             log.info("decision", **_line(decision))
 
 
-#: Closed incidents that the next leader's council still needs to know (it tells a fault that came back from a new one).
-CLOSED_KEPT = 300
 #: Closed incidents beyond this are left to the ledger.
 PICTURES_MAX = 5_000
 #: Things that the council failed on; more would be one bug seen many times.
 POISON_MAX = 1_000
-#: Signals that the council hears besides votes and jobs (which come by the ledger): what tells of recovery.
-_COUNCIL_KINDS = frozenset({"snapshot", "phase"})
 
 
-def lasting(memory: Any) -> Any:
-    """The council's memory without its long past: it is written with every commit."""
-    incidents = memory.get("incidents", ())
-    closed = [one["id"] for one in incidents if one.get("state") in ("resolved", "refuted")]
-    forgotten = set(closed[: max(0, len(closed) - CLOSED_KEPT)])
-    return {**memory, "incidents": [one for one in incidents if one["id"] not in forgotten]} if forgotten else memory
+def _by_key(votes: list[Vote]) -> list[list[Vote]]:
+    """The votes of one turn, those on one key together (half of them would tell a new leader something else), the newest last."""
+    found: dict[str, list[Vote]] = {}
+    for vote in votes:
+        found[vote.key] = [*found.pop(vote.key, []), vote]
+    return list(found.values())
 
 
 def _line(decision: Decision) -> dict[str, Any]:

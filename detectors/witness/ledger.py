@@ -173,7 +173,8 @@ class Ledger(Outbox, Protocol):
         ...
 
     async def read_votes(self, after: int) -> tuple[int, list[Vote]]:
-        """Live votes written after the place `after` (0: all), times on this reader's clock, and the new place."""
+        """Live votes written after the place `after` (0: all), times on this reader's clock, `expires_seconds` what is left of
+        their life, and the new place."""
         ...
 
     async def leader_state(self) -> LeaderState: ...

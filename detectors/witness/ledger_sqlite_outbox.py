@@ -9,7 +9,7 @@ from detectors.witness.outbox import OutboxRow, RowState
 
 _COLUMNS: Final = (
     "id, decision_id, incident, action, type, body, fence, target, after, dry_run, state, attempts, next_try, deadline,"
-    " deadline_seconds, error, detail"
+    " deadline_seconds, error, detail, told"
 )
 
 # A predecessor holds a row up while it is open and its deadline has not come. One that nobody knows holds nothing up.
@@ -24,12 +24,12 @@ ORDER BY seq LIMIT :limit"""  # noqa: S608 - no outside text in it
 def insert(database: sqlite3.Connection, row: OutboxRow, now: float) -> None:
     """Adds a row; one whose id is there already is left as it is (the same decision told twice)."""
     database.execute(
-        f"INSERT OR IGNORE INTO outbox ({_COLUMNS}) VALUES (?{', ?' * 16})",  # noqa: S608
+        f"INSERT OR IGNORE INTO outbox ({_COLUMNS}) VALUES (?{', ?' * 17})",  # noqa: S608
         (
             row.id, row.decision_id, row.incident, row.action, row.type, row.body, row.fence, row.target,
             json.dumps(row.after),
             int(row.dry_run), row.state, row.attempts, 0.0, now + row.deadline_seconds, row.deadline_seconds, row.error,
-            json.dumps(row.detail),
+            json.dumps(row.detail), int(row.told),
         ),
     )  # fmt: skip
 
@@ -131,10 +131,10 @@ def trim(database: sqlite3.Connection, rows_max: int) -> None:
 
 def _row(found: tuple[Any, ...]) -> OutboxRow:
     (row_id, decision, incident, action, kind, body, fence, target, after, dry_run, state, attempts, next_try, deadline,
-     deadline_seconds, error, detail) = found  # fmt: skip
+     deadline_seconds, error, detail, told) = found  # fmt: skip
     return OutboxRow(
         id=row_id, decision_id=decision, incident=incident, action=action, type=kind, body=body, fence=fence,
         target=target,
         after=tuple(json.loads(after)), dry_run=bool(dry_run), state=state, attempts=attempts, next_try=next_try,
-        deadline=deadline, deadline_seconds=deadline_seconds, error=error, detail=json.loads(detail),
+        deadline=deadline, deadline_seconds=deadline_seconds, error=error, detail=json.loads(detail), told=bool(told),
     )  # fmt: skip

@@ -4,6 +4,7 @@
 """
 
 import sqlite3
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -29,9 +30,11 @@ def put_votes(database: sqlite3.Connection, votes: list[Vote], now: float, votes
 
 
 def read_votes(database: sqlite3.Connection, after: int, now: float) -> tuple[int, list[Vote]]:
-    query = "SELECT seq, body FROM votes WHERE seq > ? AND until > ? ORDER BY seq"
+    """Each with what is left of its life: who reads it late must not let it live longer."""
+    query = "SELECT seq, body, until FROM votes WHERE seq > ? AND until > ? ORDER BY seq"
     rows = database.execute(query, (after, now)).fetchall()
-    return (rows[-1][0] if rows else after), [_vote_decoder.decode(body) for _, body in rows]
+    votes = [replace(_vote_decoder.decode(body), expires_seconds=until - now) for _, body, until in rows]
+    return (rows[-1][0] if rows else after), votes
 
 
 def leader_state(database: sqlite3.Connection) -> LeaderState:

@@ -49,6 +49,8 @@ class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = 0.0
     error: str = ""
     detail: dict[str, Any] = {}
+    #: The leader's council has heard of its end.
+    told: bool = False
 
     @property
     def awaits_effect(self) -> bool:

@@ -199,7 +199,7 @@ class Witness:
                 if control.body.get("data", {}).get("over"):
                     if self.sight.lives(control.key):
                         self.judge.renew(control.key)
-                elif control.key not in self.judge.jobs:
+                else:
                     self.judge.recall(msgspec.convert(control.body, Signal))
         for key in standing.keys() ^ self._standing.keys():
             value = "on" if key in standing else "off"

@@ -133,6 +133,19 @@ def _cast(seat: Seat) -> list[Vote]:
     return list(other.votes.values())
 
 
+def test_a_vote_that_expires_counts_no_more_at_once_and_not_when_the_next_vote_comes() -> None:
+    """As a new leader counts that never heard it."""
+    seat = Seat()
+    seat.vote("job.hang", response="page")
+    seat.now += 5.0
+    for witness in ("w1", "w2"):
+        vote = replace(seat.votes["job.hang|job=j1|1", witness], verdict=Verdict.CLEAR, t=seat.now, extra={"sure": False})
+        seat.out += seat.council.observe(vote, seat.now)
+    assert seat.council.open and (seat.council.next_deadline() or 0.0) <= 110.0
+    seat.wait(5.0)
+    assert seat.events()[-1] == ("resolved", "job.hang")
+
+
 def test_a_recovery_under_way_is_not_called_off_under_the_next_leader() -> None:
     seat = Seat()
     seat.vote("job.hang")
@@ -245,15 +258,14 @@ def test_a_name_that_was_used_is_not_used_again_after_its_incident_was_let_go() 
 
 
 def test_a_job_that_begins_under_the_name_of_one_that_is_over_is_another() -> None:
+    """The memory knows neither the failures of the one before nor who stood in for whom."""
     seat = Seat()
-    told = Signal(t=1.0, kind="job", job="j9", value=4, data={"slots": [["n1", 0]]})
-    seat.council.observe(told, seat.now)
-    seat.vote("job.hang", job="j9")
-    assert not seat.council.open, "it is about an attempt that is over"
-    seat.council.forget("j9")
-    seat.council.observe(Signal(t=1.0, kind="job", job="j9", value=1, data={"slots": [["n1", 0]]}), seat.now)
-    seat.vote("job.hang", job="j9")
-    assert [action.target["job"] for action in seat.actions("restart")] == ["j9"]
+    seat.vote("job.hang")
+    seat.council.saved()
+    seat.council.observe(Signal(t=1.0, kind="job", job="j1", value=1, data={"over": True}), seat.now)
+    assert seat.council.unsaved
+    seat.pass_on()
+    assert not seat.council.recovery.loops and not seat.council.recovery.replaced
 
 
 @pytest.mark.parametrize("mode", ["act", "advise"])

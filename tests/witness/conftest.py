@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from witness_doubles import FLEET
+from witness_doubles import FLEET, Office
 
 from detectors.witness.journal import Journal
 from detectors.witness.ledger_sqlite import SqliteLedger
@@ -28,3 +28,10 @@ async def ledger(tmp_path: Path) -> AsyncIterator[SqliteLedger]:
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal", FLEET, "w1", 1 << 20)
+
+
+@pytest.fixture
+async def office(ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> Office:
+    made = Office(ledger, journal, clock)
+    await made.begin()
+    return made

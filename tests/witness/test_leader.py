@@ -6,77 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from witness_doubles import FLEET, FakeCouncil, FakeEngine
+from witness_doubles import FLEET, FakeCouncil, Office, action, change, vote
 
 from detectors.core.council import Council
-from detectors.core.types import Action, ActionResult, IncidentChange, OperatorEvent, Verdict, Vote
-from detectors.witness.journal import Journal
-from detectors.witness.judge import Judge
-from detectors.witness.leader import CLOSED_KEPT, Leader, lasting
+from detectors.core.types import Action, ActionResult, OperatorEvent, Vote
 from detectors.witness.ledger import ConflictError, Control
-from detectors.witness.ledger_sqlite import SqliteLedger
-from outrider.clock import ManualClock
+from detectors.witness.memory import CLOSED_KEPT, lasting
 from outrider.config.policy import Policy
 from outrider.signals import Signal
-
-
-class Office:
-    """A leader with its council in the test's hand."""
-
-    def __init__(self, ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> None:
-        self.ledger, self.clock = ledger, clock
-        self.judge = Judge(FakeEngine(), FLEET, ledger, journal, clock, (1, 2))
-        self.councils: list[FakeCouncil] = []
-        self.leader = Leader("w1-1", ledger, self.judge, journal, clock, self._make, 3.0, FLEET)
-
-    def _make(self, fence: int) -> FakeCouncil:
-        self.councils.append(FakeCouncil(fence))
-        return self.councils[-1]
-
-    @property
-    def council(self) -> FakeCouncil:
-        return self.councils[-1]
-
-    async def begin(self) -> None:
-        lease = await self.ledger.acquire("leader", "w1-1")
-        assert lease is not None
-        self.leader.term = lease.term
-        await self.leader._take_over()
-
-    async def turn(self, *decisions: Any) -> None:
-        """One turn in which the council decides `decisions` on a vote."""
-        if decisions:
-            await self.ledger.put_votes([vote()])
-            self.council.answers = list(decisions)
-        await self.leader._work()
-
-
-@pytest.fixture
-async def office(ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> Office:
-    made = Office(ledger, journal, clock)
-    await made.begin()
-    return made
-
-
-def vote() -> Vote:
-    return Vote(
-        key="k", witness="w1", verdict=Verdict.FAULTY, fault="node.lost", culprit="node", subject={"node": "n2"}, incarnation="b",
-        response="restart", repair="none", layers=(), evidence=(), reason="silent", reason_code="r", t=1.0,
-    )  # fmt: skip
-
-
-def change(event: Any = "confirmed", incident: str = "i1") -> IncidentChange:
-    return IncidentChange(
-        t=1.0, event=event, incident=incident, fault="node.lost", culprit="node", subject={"node": "n2"}, response="restart",
-        repair="investigate", layers=(), votes={}, evidence=(), explanation="silent", extra={"incarnation": "b", "state": event},
-    )  # fmt: skip
-
-
-def action(name: Any, decision: str, fence: int = 1, incident: str = "i1", **target: Any) -> Action:
-    return Action(
-        t=1.0, decision_id=decision, incident=incident, action=name, target=target, fence=fence, deadline_seconds=60.0
-    )  # fmt: skip
-
 
 SNAPSHOT = action("snapshot", "s", job="j1", attempt=1, ranks=[0])
 QUARANTINE = action("quarantine", "q", node="n2")
@@ -153,7 +90,7 @@ async def test_a_new_leader_goes_on_from_what_was_committed(office: Office) -> N
     await office.begin()
     await office.turn()
     assert office.council.fence == 1
-    assert office.council.memory == {"heard": 2}
+    assert office.council.memory["heard"] == 2
     assert [type(event) for event in office.council.heard] == [Signal, Vote]
     office.leader.signal(Signal(t=1.0, kind="snapshot", job="j1", value=12, data={"state": "committed", "fence": 1}))
     await office.turn()
@@ -277,10 +214,10 @@ async def test_copies_are_let_go_when_the_suspicion_was_unfounded_and_no_other_s
 def test_the_councils_memory_keeps_what_is_open_and_the_newest_past() -> None:
     past = [{"id": f"r{index}", "state": "resolved"} for index in range(CLOSED_KEPT + 5)]
     memory = {"incidents": [{"id": "open", "state": "acting"}, *past], "recovery": {"fence": 3}}
-    kept = lasting(memory)
+    kept = lasting(memory, {})
     assert [one["id"] for one in kept["incidents"]] == ["open", *(f"r{index}" for index in range(5, CLOSED_KEPT + 5))]
-    assert kept["recovery"] == {"fence": 3}
-    assert lasting({"heard": 1}) == {"heard": 1}
+    assert kept["recovery"]["fence"] == 3
+    assert lasting({"heard": 1}, {})["heard"] == 1
 
 
 async def test_release_becomes_an_order_for_the_scheduler_also_where_no_incident_is_known(office: Office) -> None:

@@ -4,11 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from witness_doubles import CaughtUp
 
 from detectors.core.types import Verdict, Vote
+from detectors.witness import ledger_etcd, ledger_sqlite
 from detectors.witness.ledger import Commit, ConflictError, Control, IncidentWrite, Ledger, OrderTo, VerdictWrite
 from detectors.witness.ledger_etcd import EtcdLedger
 from detectors.witness.ledger_sqlite import SqliteLedger
@@ -30,23 +33,6 @@ def a_row(decision: str, after: tuple[str, ...] = (), deadline: float = 60.0, ki
         id=decision, decision_id=decision, incident="i1", action="restart", type=kind, body="{}", fence=1, after=after,
         deadline_seconds=deadline,
     )  # fmt: skip
-
-
-class CaughtUp:
-    """A user of the etcd ledger who asks only when its replica stands where the others' do."""
-
-    def __init__(self, ledger: EtcdLedger, others: list[EtcdLedger]) -> None:
-        self.ledger, self.others = ledger, others
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self.ledger, name)
-
-        async def later(*arguments: Any, **named: Any) -> Any:
-            if name != "changed":
-                await self.ledger._reach(max(other._replica.revision for other in self.others))
-            return await call(*arguments, **named)
-
-        return later
 
 
 @pytest.fixture(params=["sqlite", pytest.param("etcd", marks=pytest.mark.real)])
@@ -139,6 +125,25 @@ async def test_a_vote_that_has_expired_is_not_read(pair: tuple[Ledger, Ledger]) 
     ledger, _ = pair
     await ledger.put_votes([a_vote("w1", expires=-1.0)])
     assert (await ledger.read_votes(0))[1] == []
+
+
+async def test_a_vote_that_is_read_late_lives_no_longer(pair: tuple[Ledger, Ledger], monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, _ = pair
+    await ledger.put_votes([a_vote(expires=10.0)])
+    for module in (ledger_etcd, ledger_sqlite):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 7.0))
+    _, [read] = await ledger.read_votes(0)
+    assert 0.0 < read.expires_seconds <= 3.0
+
+
+async def test_a_row_says_whether_the_leader_has_heard_of_its_end(pair: tuple[Ledger, Ledger]) -> None:
+    ledger, other = pair
+    lease = await ledger.acquire("leader", "w1")
+    assert lease is not None
+    await ledger.commit(Commit(term=lease.term, fence_before=0, fence=0, outbox=(a_row("d1"), a_row("d2"))), "w1")
+    await ledger.mark_done("d1")
+    await ledger.commit(Commit(term=lease.term, fence_before=0, fence=0, told=("d1",)), "w1")
+    assert {row.id: row.told for row in await other.list_rows()} == {"d1": True, "d2": False}
 
 
 async def test_a_follower_hears_of_a_change(pair: tuple[Ledger, Ledger]) -> None:
