@@ -74,17 +74,20 @@ class Judge:
         self.signals[signal.kind if signal.kind in KINDS else "unknown"] += 1
         if signal.kind == "job":
             whole = self._roll.take(signal) if "members" in signal.data else signal
-            whole = self._launched.take(whole) if whole is not None else None
-            if whole is None:
-                return
-            signal = whole
-        if not self._feed(signal, now):
-            return
-        if signal.kind != "heartbeat":
-            if signal.kind == "job":
-                self._know(signal)
-            for listener in self.listeners:
-                listener(signal)
+            self._job(whole, now)
+        elif self._feed(signal, now) and signal.kind != "heartbeat":
+            self._pass_on(signal)
+
+    def _job(self, whole: Signal | None, now: float) -> None:
+        """A whole job, if what was told makes one and is to be believed."""
+        told = self._launched.take(whole) if whole is not None else None
+        if told is not None and self._feed(told, now):
+            self._know(told)
+            self._pass_on(told)
+
+    def _pass_on(self, signal: Signal) -> None:
+        for listener in self.listeners:
+            listener(signal)
 
     def _feed(self, signal: Signal, now: float) -> bool:
         """Gives the engine one signal. False: it failed on it."""
@@ -129,6 +132,8 @@ class Judge:
     def advance(self) -> None:
         """Lets time do its work."""
         now = self._clock.monotonic()
+        for whole in self._roll.due(now):
+            self._job(whole, now)
         try:
             decisions = self._engine.advance(now)
         except Exception:  # as in `observe`
@@ -143,7 +148,8 @@ class Judge:
         self._engine.note_stall(seconds, self._clock.monotonic())
 
     def next_deadline(self) -> float | None:
-        return self._engine.next_deadline()
+        """When `advance` has something to do; None: not of itself."""
+        return min((due for due in (self._engine.next_deadline(), self._roll.next_due()) if due is not None), default=None)
 
     async def run(self) -> None:
         """Writes votes and orders to the ledger until cancelled; what the ledger does not take is kept and tried again."""

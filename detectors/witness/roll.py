@@ -21,6 +21,10 @@ WORLD_MAX = 200_000
 ATTEMPT_MAX = 1 << 30
 #: Every node tells its part again this often; the whole is told again as seldom, not with each of a thousand parts.
 REFRESH_SECONDS = 300.0
+#: A large job that was told rests so long for each rank above the first 500 before it is told again: to tell 10,000 ranks costs a
+#: witness some 15 ms, and where agents of torchrun count apart, a restart is a thousand changes within seconds.
+REST_SECONDS_A_RANK = 2e-4
+REST_RANKS_FREE = 500
 
 
 @dataclass
@@ -36,7 +40,9 @@ class _Called:
     attempts: dict[str, int] = field(default_factory=dict)
     total: int = 0
     changed: bool = True
-    told_at: float = 0.0
+    told_at: float = float("-inf")
+    #: The newest change, which waits until the job has rested.
+    held: Signal | None = None
 
     def hear(self, node: str, members: dict[int, int], attempt: int) -> None:
         """Takes in what one node says; costs as much as it says, however large the job is."""
@@ -64,10 +70,21 @@ class _Called:
     def whole(self) -> bool:
         return len(self.places) == self.world
 
+    @property
+    def rested_at(self) -> float:
+        return self.told_at + max(0, self.world - REST_RANKS_FREE) * REST_SECONDS_A_RANK
+
+    def tell(self, signal: Signal) -> Signal:
+        """The whole job, as news of `signal`'s time."""
+        self.changed, self.told_at, self.held = False, signal.t, None
+        slots = [list(self.places[rank]) for rank in range(self.world)]
+        whole = {key: value for key, value in signal.data.items() if key not in ("members", "world", "base")} | {"slots": slots}
+        return msgspec.structs.replace(signal, value=self.attempt, data=whole | {"attempt": self.attempt})
+
 
 class Roll:
-    """`take` gives the whole job's signal as soon as every rank has a place, when that changes, and now and then when it does not.
-    `waiting`: jobs that lack ranks."""
+    """`take` gives the whole job's signal as soon as every rank has a place, when that changes, and now and then when it does not;
+    `due` gives those that changed again before they had rested. `waiting`: jobs that lack ranks."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, _Called] = OrderedDict()
@@ -99,10 +116,22 @@ class Roll:
         called.hear(signal.node, members, attempt - start)
         if not called.whole or not (called.changed or signal.t - called.told_at >= REFRESH_SECONDS):
             return None
-        called.changed, called.told_at = False, signal.t
-        slots = [list(called.places[rank]) for rank in range(world)]
-        whole = {key: value for key, value in data.items() if key not in ("members", "world", "base")} | {"slots": slots}
-        return msgspec.structs.replace(signal, value=called.attempt, data=whole | {"attempt": called.attempt})
+        if signal.t < called.rested_at:
+            called.held = signal
+            return None
+        return called.tell(signal)
+
+    def due(self, now: float) -> list[Signal]:
+        """The jobs that have rested and were heard of meanwhile. A job that lacks ranks again waits for them."""
+        ready = [one for one in self._jobs.values() if one.held is not None and now >= one.rested_at]
+        told = [one.tell(msgspec.structs.replace(one.held, t=now)) for one in ready if one.held is not None and one.whole]
+        for one in ready:
+            one.held = None
+        return told
+
+    def next_due(self) -> float | None:
+        """When `due` has something to give, monotonic seconds."""
+        return min((one.rested_at for one in self._jobs.values() if one.held is not None), default=None)
 
     def forget(self, job: str) -> None:
         """The job has ended: who starts it next may count anew."""

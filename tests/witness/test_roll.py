@@ -53,6 +53,51 @@ def test_a_job_of_many_nodes_is_told_once_and_again_after_a_while_not_with_each_
     assert wholes == [0.0, 300.0]
 
 
+def test_a_restart_of_a_large_job_is_told_a_few_times_not_once_a_node() -> None:
+    """Each agent of torchrun counts it for itself, all within two seconds; the last count is told in the end."""
+    roll, nodes, world = Roll(), 1250, 10_000
+    wholes: list[Signal] = []
+
+    def hear(attempt: int, since: float) -> None:
+        for number in range(nodes):
+            now = since + 2.0 * number / nodes
+            part = told(f"n{number}", *((8 * number + gpu, gpu) for gpu in range(8)), world=world, attempt=attempt)
+            wholes.extend([whole] if (whole := roll.take(msgspec.structs.replace(part, t=now))) is not None else [])
+            if (due := roll.next_due()) is not None and due <= now:
+                wholes.extend(roll.due(now))
+
+    hear(0, 0.0)
+    assert [whole.value for whole in wholes] == [0] and roll.next_due() is None
+    for attempt in (1, 2):
+        hear(attempt, 100.0 * attempt)
+        due = roll.next_due()
+        assert due is not None and due - (100.0 * attempt + 2.0) < 2.0
+        wholes += roll.due(due)
+        assert wholes[-1].value == attempt * nodes and wholes[-1].t == due
+        assert len(wholes[-1].data["slots"]) == world and roll.next_due() is None
+    assert len(wholes) <= 1 + 2 * 3
+
+
+async def test_a_judge_tells_a_large_job_when_it_has_rested(ledger: SqliteLedger, journal: Journal, clock: ManualClock) -> None:
+    engine = FakeEngine()
+    judge = Judge(engine, FLEET, ledger, journal, clock, (1, 2))
+
+    def hear(attempt: int) -> None:
+        for number in range(2):
+            part = told(f"n{number}", *((500 * number + gpu, gpu) for gpu in range(500)), world=1000, attempt=attempt)
+            judge.observe(msgspec.structs.replace(part, t=clock.monotonic()))
+
+    hear(0)
+    hear(1)
+    assert [signal.value for signal in engine.heard] == [0]
+    due = judge.next_deadline()
+    assert due is not None
+    clock.advance(due - clock.monotonic())
+    judge.advance()
+    assert [signal.value for signal in engine.heard] == [0, 2]
+    assert judge.jobs["run7"].attempt == 2 and judge.next_deadline() is None
+
+
 class Slow:
     """The same, put together anew each time."""
 
