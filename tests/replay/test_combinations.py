@@ -163,6 +163,20 @@ def test_a_replica_whose_numbers_leave_the_others_computes_wrongly(what: str, lo
     assert wrong == ([] if local_norms and what == "grad_norm" else [3])
 
 
+@pytest.mark.parametrize("behind", [-1, 1])
+def test_a_rank_told_of_another_step_than_the_others_is_no_wrong_replica(behind: int) -> None:
+    """Agents look at their pages twice a second: at a step's end one look may find it and the next one's not."""
+    steps = []
+    for n in range(1, 90, 3):
+        for rank in range(8):
+            step = n + behind * (rank == 3 and n % 10 == 0)
+            numbers = {"loss": 3.0 - 0.01 * step, "grad_norm": 0.4 + 0.01 * (step % 7)}
+            at = 4.0 * (n + 1) + (0.1 if behind < 0 and rank == 3 else 0.01 * rank)
+            steps.append({"t": at, "kind": "step", "job": "j1", "rank": rank, "value": step, "data": numbers})
+    lines = final(run(header(until=370, step_s=None), *sorted(steps, key=lambda line: line["t"])))
+    assert [line["fault"] for line in lines if line["fault"] == "gpu.sdc"] == []
+
+
 def test_what_peers_say_of_a_machine_with_a_lost_card_is_the_cards_matter() -> None:
     lost = {"t": 40, "kind": "xid", "node": "n2", "gpu": 1, "value": 79, "data": {"pci": "0000:3b:00"}}
     errors = [{"t": 40.5, "kind": "collective_error", "job": "j1", "rank": rank, "data": {"peer": 3}} for rank in (0, 1, 5)]

@@ -166,7 +166,12 @@ class LossRule:
     # --- replicas ---
 
     def _replica(self, state: JobState, series: _Series, step: int, rank: int, told: _Told, now: float) -> None:
-        """Ranks that always tell one loss, or one gradient norm, are replicas of one number: one that differs computes wrongly."""
+        """Ranks that always tell one loss, or one gradient norm, are replicas of one number: one that differs computes wrongly.
+
+        Agents tell the step in which their look finds a rank: a rank told of a step before the others' is no other replica.
+        """
+        if step < series.step:
+            return
         if step > series.step:
             for place, what in enumerate(("loss", "gradient norm")):
                 values = {rank: value for rank, one in series.ranks.items() if (value := one[place]) is not None}
