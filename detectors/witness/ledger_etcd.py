@@ -59,7 +59,6 @@ class EtcdLedger:
         self._moved = asyncio.Condition()
         self._follower: asyncio.Task[None] | None = None
         self._broken_since: float | None = None
-        self._kept_time: float | None = None
         self._compacted = time.monotonic()
         self._leases: dict[str, tuple[str, int]] = {}
         self._holders: dict[str, str] = {}
@@ -69,8 +68,7 @@ class EtcdLedger:
     async def open(self) -> None:
         await self._etcd.open()
         try:
-            await self._load()
-            self._set_clock()
+            await self._load(set_clock=True)
         except LedgerError:
             await self._etcd.close()
             raise
@@ -289,10 +287,14 @@ class EtcdLedger:
             log.warning("ledger_unreachable", error=str(error))
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _load(self) -> None:
+    async def _load(self, *, set_clock: bool = False) -> None:
         """The base, every entry of the log since, then votes and leases, all as of one revision."""
         pairs, revision = await self._etcd.read(self._prefix)
         held = {pair.key: pair for pair in pairs}
+        kept = held.get(self._key("clock", ""))
+        if set_clock and kept is not None:  # first of all: the votes' times are moved to this clock
+            # The ledger's time as the last leader kept it: at most a third of a lease old, if one leads now.
+            self.clock.offset = float(kept.value) - time.monotonic()
         head = held.get(self._key("base-head", ""))
         folded = 0
         if head is not None:
@@ -305,12 +307,6 @@ class EtcdLedger:
                 self._take(pair)
         await self._stand_at(revision)
 
-    def _set_clock(self) -> None:
-        """Goes on from the ledger's time as the last leader kept it: at most a third of a lease old, if one leads now."""
-        kept = self._kept_time
-        if kept is not None:
-            self.clock.offset = kept - time.monotonic()
-
     def _take(self, pair: Pair) -> None:
         kind, _, name = pair.key.removeprefix(self._prefix).partition("/")
         match kind:
@@ -322,8 +318,6 @@ class EtcdLedger:
                 self._replica.apply(pair.key, self._whole(name, pair.value), pair.revision)
             case "vote" if not pair.deleted:
                 self._replica.vote(pair.value)
-            case "clock" if not pair.deleted:
-                self._kept_time = float(pair.value)
             case "base-head":
                 self._replica.entries = 0
             case "lease" if pair.deleted:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,20 @@ async def test_a_decision_larger_than_etcd_takes_goes_ahead_in_parts(
     monkeypatch.setattr(ledger_etcd, "FOLD_ENTRIES", 1)
     await commit(ledger, 2)
     assert await ledger._etcd.read(ledger._key("part", ""), keys_only=True) == ([], ledger._replica.revision)
+
+
+async def test_votes_that_a_late_starter_reads_have_the_ledgers_times(ledger: EtcdLedger, section: LedgerSection) -> None:
+    """The first leader's machine was up for months: taken for its own, such a time would be newer than all that is over."""
+    ledger.clock.offset += 90 * 86_400.0
+    for _ in range(2):
+        assert await ledger.acquire("leader", "w1") is not None
+    now = ledger.clock.monotonic()
+    await ledger.put_votes([replace(a_vote(), t=now, extra={"since": now - 1.0})])
+    late = EtcdLedger(section)
+    await late.open()
+    try:
+        _, [vote] = await late.read_votes(0)
+        assert vote.t == pytest.approx(late.clock.monotonic(), abs=30.0)
+        assert vote.t - vote.extra["since"] == pytest.approx(1.0)
+    finally:
+        await late.close()
