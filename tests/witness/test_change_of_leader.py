@@ -18,7 +18,7 @@ import msgspec
 import pytest
 import structlog
 from leader_script import live
-from leader_town import Drop, Town
+from leader_town import NODES, Drop, Town
 
 from detectors.witness import ledger_sqlite, ledger_sqlite_schema
 from outrider.clock import ManualClock
@@ -33,13 +33,20 @@ async def outcome(town: Town) -> dict[str, Any]:
     """All that leaders wrote into the ledger."""
     state, rows = await town.ledger.leader_state(), await town.ledger.list_rows(limit=10_000)
     recovery = msgspec.json.decode(state.council or b"{}").get("recovery", {})
+    pictures = {one["incident"]: {**one, "votes": None} for one in await town.ledger.incidents(10_000)}
     loops = {job: numbers[1:] for job, numbers in recovery.get("loops", {}).items() if numbers[1]}
     return {
         "rows": [(row.id, row.type, row.incident, json.loads(row.body)["data"], row.after, row.state) for row in reversed(rows)],
-        "pictures": {one["incident"]: {**one, "votes": None} for one in await town.ledger.incidents(10_000)},
+        "pictures": pictures, "history": {name: await history(town, name) for name in pictures},
+        "orders": {node: await town.ledger.read_orders(node, 0) for node in NODES},
         "audit": (await town.ledger.audit(10_000))[::-1], "claims": state.claims, "fence": state.fence,
         "recovery": {**recovery, "loops": loops},
     }  # fmt: skip
+
+
+async def history(town: Town, incident: str) -> list[dict[str, Any]]:
+    found = await town.ledger.incident(incident)
+    return [{**line, "votes": None} for line in found["history"]] if found is not None else []
 
 
 @pytest.fixture(scope="module", autouse=True)
