@@ -12,10 +12,11 @@ import pytest
 from test_ledger_contract import a_row, a_vote
 
 from detectors.witness import ledger_etcd
-from detectors.witness.ledger import Commit, Control, IncidentWrite, LedgerError
+from detectors.witness.ledger import Commit, Control, IncidentWrite, LedgerError, OrderTo
 from detectors.witness.ledger_etcd import EtcdLedger
 from detectors.witness.ledger_etcd_client import Etcd, Pair
 from outrider.config.ledger import LedgerSection
+from outrider.wire import Order
 
 pytestmark = pytest.mark.real
 
@@ -191,3 +192,12 @@ async def test_votes_that_a_late_starter_reads_have_the_ledgers_times(ledger: Et
         assert vote.t - vote.extra["since"] == pytest.approx(1.0)
     finally:
         await late.close()
+
+
+async def test_orders_outlive_those_of_later_entries(ledger: EtcdLedger) -> None:
+    """A node that is taken out is told to stop whenever it comes back, whatever was ordered since."""
+    stop = OrderTo(to="n1", order=Order(number=0, id="s", order="stop"), keep_seconds=None)
+    copies = [OrderTo(to="n1", order=Order(number=0, id=name, order="copy")) for name in ("c1", "c2")]
+    for index, order in enumerate((stop, *copies)):
+        await commit(ledger, index, orders=(order,))
+    assert [order.id for order in await ledger.read_orders("n1", 0)] == ["s", "c1", "c2"]

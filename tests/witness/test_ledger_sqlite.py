@@ -7,7 +7,7 @@ import pytest
 from test_ledger_contract import a_row, a_vote
 
 from detectors.witness import ledger_sqlite_schema
-from detectors.witness.ledger import Commit, Control, LedgerError, OrderTo
+from detectors.witness.ledger import Commit, Control, IncidentWrite, LedgerError, OrderTo
 from detectors.witness.ledger_sqlite import SqliteLedger
 from outrider.config.ledger import LedgerSection
 from outrider.wire import Order
@@ -75,22 +75,28 @@ async def test_tables_stay_within_their_bounds(tmp_path: Path) -> None:
     ledger = SqliteLedger(LedgerSection(path=str(tmp_path / "ledger.db"), votes_max=5, orders_max=5, rows_max=5))
     await ledger.open()
     try:
+        open_one = IncidentWrite(incident="open", state="acting", picture={"incident": "open"}, line={})
+        stop = OrderTo(to="n1", order=Order(number=0, id="stop", order="stop"), keep_seconds=None)
+        assert await ledger.acquire("leader", "w1") is not None
+        await ledger.commit(Commit(term=1, fence_before=0, fence=0, incidents=(open_one,), orders=(stop,)), "w1")
         for index in range(20):
             await ledger.put_votes([a_vote(key=f"k{index}")])
             lease = await ledger.acquire("leader", "w1")
             assert lease is not None
             row = a_row(f"d{index}")
             order = OrderTo(to="n1", order=Order(number=0, id=f"o{index}", order="copy"))
+            over = IncidentWrite(incident=f"i{index}", state="resolved", picture={"incident": f"i{index}"}, line={})
             await ledger.commit(
                 Commit(
-                    term=1, fence_before=0, fence=0, outbox=(row,), orders=(order,), audit=({"what": "x"},),
+                    term=1, fence_before=0, fence=0, outbox=(row,), orders=(order,), audit=({"what": "x"},), incidents=(over,),
                     told=(f"d{index - 1}",),
                 ),
                 "w1",
             )  # fmt: skip
             await ledger.mark_done(row.id)
         assert len((await ledger.read_votes(0))[1]) == 5
-        assert len(await ledger.read_orders("n1", 0)) == 5
+        assert [order.id for order in await ledger.read_orders("n1", 0)] == ["stop", *(f"o{index}" for index in range(15, 20))]
+        assert [one["incident"] for one in await ledger.incidents()] == [*(f"i{index}" for index in range(19, 14, -1)), "open"]
         assert len(await ledger.audit()) == 5
         assert len(await ledger.list_rows()) <= 7
     finally:
