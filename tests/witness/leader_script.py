@@ -6,7 +6,6 @@ A helper of the tests, not a test.
 import json
 import random
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 from leader_town import FLEET, LIFE, NODES, WITNESSES, Doubt, Drop, Town
@@ -29,15 +28,15 @@ FAULTS: dict[str, tuple[str, str, bool]] = {
 Event = Callable[[Town, random.Random], Awaitable[None]]
 
 
-async def live(folder: Path, clock: ManualClock, seed: int, drops: dict[int, Drop]) -> Town:
-    """One run of the script of `seed`. `drops`: turn -> how the leader is dropped in it."""
+async def live(ledgers: dict[str, Any], clock: ManualClock, seed: int, drops: dict[int, Drop]) -> Town:
+    """One run of the script of `seed`. `ledgers`: each witness's way to the one ledger; `drops`: turn -> how the leader goes."""
     chance = random.Random(seed)
     policy = Policy(
         mode=chance.choice(("act", "act", "advise")), approval_seconds=20.0, approval_default=chance.choice(("refuse", "act")),
         brake_nodes=chance.choice((1, 3)), brake_hold_seconds=15.0, crash_loop_attempts=chance.choice((1, 3)),
         lemon_count=2, cluster_actions_per_hour=chance.choice((0, 12)),
     )  # fmt: skip
-    town = Town(folder, clock, policy, seed)
+    town = Town(ledgers, clock, policy, seed)
     await town.begin()
     script = [(chance.choice((0, 1, 2, 5, 12, 40)), chance.choice(MENU), chance.random()) for _ in range(EVENTS)]
     for wait, event, luck in script:

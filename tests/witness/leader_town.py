@@ -55,11 +55,8 @@ class Inline(Executor):
         return future
 
 
-class TownLedger(SqliteLedger):
-    """The real one, at once, and with a commit that can be lost on its way."""
-
-    lose_commit = False
-    lost = 0
+class AtOnce(SqliteLedger):
+    """The real one, without threads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(LedgerSection(path=str(path), lease_seconds=60.0))
@@ -68,11 +65,27 @@ class TownLedger(SqliteLedger):
     async def open(self) -> None:
         self._open()
 
+    async def close(self) -> None:
+        for database in (self._database, self._lease_database):
+            if database is not None:
+                database.close()
+
+
+class Lossy:
+    """A witness's way to the ledger, on which a commit may be lost."""
+
+    lose_commit = False
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
     async def commit(self, commit: Commit, holder: str) -> None:
         if self.lose_commit:
-            self.lost += 1
             raise LedgerError("the commit was lost")
-        await super().commit(commit, holder)
+        await self._ledger.commit(commit, holder)
 
 
 @dataclass
@@ -100,10 +113,11 @@ class Course:
 class Town:
     """One run. `step` does what the script says; `turn` lets whoever leads take a turn, and changes the leader as told."""
 
-    def __init__(self, folder: Path, clock: ManualClock, policy: Policy, seed: int) -> None:
-        self.folder, self.clock, self.policy, self.seed = folder, clock, policy, seed
-        folder.mkdir()
-        self.ledger = TownLedger(folder / "ledger.db")
+    def __init__(self, ledgers: dict[str, Any], clock: ManualClock, policy: Policy, seed: int) -> None:
+        self.clock, self.policy, self.seed = clock, policy, seed
+        self.ways = {name: Lossy(ledger) for name, ledger in ledgers.items()}
+        self.ledger: Any = ledgers["w1"]
+        self.replicas = list(ledgers.values()) if len({*ledgers.values()}) > 1 else []
         self.doubts: dict[str, Doubt] = {}
         self.courses = {job: Course(slots=list(nodes)) for job, nodes in JOBS.items()}
         self.silent: set[str] = set()
@@ -115,30 +129,25 @@ class Town:
         self.leaderless = float("-inf")
 
     async def begin(self) -> None:
-        await self.ledger.open()
         self.leaders = {name: self._leader(name) for name in WITNESSES}
         self.name = "w1"
         await self._take_over()
         for job in JOBS:
             await self._tell_job(job)
 
-    async def close(self) -> None:
-        for database in (self.ledger._database, self.ledger._lease_database):
-            if database is not None:
-                database.close()
-
     def _leader(self, name: str) -> Leader:
-        journal = Journal(self.folder / name, FLEET, name, 0)
-        judge = Judge(FakeEngine(), FLEET, self.ledger, journal, self.clock, (1, 2))
+        journal = Journal(Path(), FLEET, name, 0)
+        ledger: Any = self.ways[name]
+        judge = Judge(FakeEngine(), FLEET, ledger, journal, self.clock, (1, 2))
         made = Leader(
-            name, self.ledger, judge, journal, self.clock,
+            name, ledger, judge, journal, self.clock,
             lambda fence: Council(FLEET, self.policy, WITNESSES, fence=fence), 60.0, FLEET,
         )  # fmt: skip
         judge.listeners.append(made.signal)
         return made
 
     async def _take_over(self) -> None:
-        lease = await self.ledger.acquire("leader", self.name)
+        lease = await self.ways[self.name].acquire("leader", self.name)
         assert lease is not None
         leader = self.leaders[self.name]
         leader.term = lease.term
@@ -147,7 +156,7 @@ class Town:
     async def change(self) -> None:
         """The leader is gone without notice; every other time its process starts anew, else it only lost the lease."""
         self.changes += 1
-        await self.ledger.resign("leader", self.name)
+        await self.ways[self.name].resign("leader", self.name)
         if self.changes % 2:
             self.leaders[self.name] = self._leader(self.name)
         else:
@@ -159,14 +168,14 @@ class Town:
         if self.clock.monotonic() < self.leaderless:
             return
         leader = self.leaders[self.name]
-        await self.ledger.acquire("leader", self.name)
+        await self.ways[self.name].acquire("leader", self.name)
         if drop == "before":
             await self.change()
         elif drop == "lost":
-            self.ledger.lose_commit = True
+            self.ways[self.name].lose_commit = True
             with contextlib.suppress(LedgerError):
                 await leader._work()
-            self.ledger.lose_commit = False
+            self.ways[self.name].lose_commit = False
             await self.change()
         elif drop == "after":
             await leader._work()
@@ -184,6 +193,8 @@ class Town:
         await self._vote(now)
         await self._deliver(now)
         await self.turn(drops.get(self.turns))
+        for ledger in self.replicas:  # a deadline begins when a replica hears of it
+            await ledger.holder("leader")
 
     async def _vote(self, now: float) -> None:
         votes: list[Vote] = []

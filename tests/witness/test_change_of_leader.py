@@ -18,10 +18,13 @@ import msgspec
 import pytest
 import structlog
 from leader_script import live
-from leader_town import NODES, Drop, Town
+from leader_town import NODES, WITNESSES, AtOnce, Drop, Town
+from witness_doubles import CaughtUp
 
-from detectors.witness import ledger_sqlite, ledger_sqlite_schema
+from detectors.witness import ledger, ledger_etcd, ledger_etcd_replica, ledger_sqlite, ledger_sqlite_schema
+from detectors.witness.ledger_etcd import EtcdLedger
 from outrider.clock import ManualClock
+from outrider.config.ledger import LedgerSection
 
 #: Scripts that are played, six times each, and the first of them; a night may play more.
 SCRIPTS, FIRST = int(os.environ.get("TOWN_SCRIPTS", "6")), int(os.environ.get("TOWN_FIRST", "0"))
@@ -38,7 +41,7 @@ async def outcome(town: Town) -> dict[str, Any]:
     return {
         "rows": [(row.id, row.type, row.incident, json.loads(row.body)["data"], row.after, row.state) for row in reversed(rows)],
         "pictures": pictures, "history": {name: await history(town, name) for name in pictures},
-        "orders": {node: await town.ledger.read_orders(node, 0) for node in NODES},
+        "orders": {node: [(one.id, one.order, one.fence) for one in await town.ledger.read_orders(node, 0)] for node in NODES},
         "audit": (await town.ledger.audit(10_000))[::-1], "claims": state.claims, "fence": state.fence,
         "recovery": {**recovery, "loops": loops},
     }  # fmt: skip
@@ -61,7 +64,7 @@ def quiet() -> Iterator[None]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """The ledger's time is the town's."""
     made = ManualClock(1000.0)
-    for module in (ledger_sqlite, ledger_sqlite_schema):
+    for module in (ledger, ledger_sqlite, ledger_sqlite_schema, ledger_etcd, ledger_etcd_replica):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=made.monotonic, time=made.wall))
     return made
 
@@ -73,20 +76,37 @@ def plans(seed: int, turns: int) -> list[dict[int, Drop]]:
     return [*every, *({turn: chance.choice(WAYS) for turn in chance.sample(range(1, turns), 4)} for _ in range(2))]
 
 
-async def play(folder: Path, clock: ManualClock, seed: int, drops: dict[int, Drop]) -> tuple[dict[str, Any], int]:
+async def play(users: list[Any], clock: ManualClock, seed: int, drops: dict[int, Drop]) -> tuple[dict[str, Any], int]:
+    """One run: what it left in the ledger, and how many turns it took. `users`: one of each witness, or one of all."""
     clock._now = 1000.0
-    town = await live(folder, clock, seed, drops)
+    for user in users:
+        await user.open()
+    ways = [CaughtUp(user, users) for user in users] if len(users) > 1 else users * len(WITNESSES)
+    town = await live(dict(zip(WITNESSES, ways, strict=True)), clock, seed, drops)
     found = await outcome(town)
-    await town.close()
+    for user in users:
+        await user.close()
     return found, town.turns
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SCRIPTS))
 async def test_a_change_of_leader_changes_nothing(tmp_path: Path, clock: ManualClock, seed: int) -> None:
-    expected, turns = await play(tmp_path / "one", clock, seed, {})
+    expected, turns = await play([AtOnce(tmp_path / "one")], clock, seed, {})
     fences = [row[3]["fence"] for row in expected["rows"] if row[1].partition(".")[2].partition(".")[0] in DRASTIC]
     assert fences == sorted(set(fences)), "they only grow"
     for number, drops in enumerate(plans(seed, turns)):
-        found, _ = await play(tmp_path / str(number), clock, seed, drops)
+        found, _ = await play([AtOnce(tmp_path / str(number))], clock, seed, drops)
         for name, value in expected.items():
             assert found[name] == value, (name, drops if number > 2 else WAYS[number])
+
+
+@pytest.mark.real
+async def test_a_change_of_leader_changes_nothing_on_etcd(etcd: str, tmp_path: Path, clock: ManualClock) -> None:
+    """Each witness has a replica of its own, and what stands in all is what one leader on SQLite left."""
+    seed = FIRST + 4
+    expected, turns = await play([AtOnce(tmp_path / "one")], clock, seed, {})
+    drops: dict[int, Drop] = {**dict.fromkeys(range(1, turns, 5), WAYS[1]), **plans(seed, turns)[3]}
+    section = LedgerSection(backend="etcd", endpoints=(etcd,), prefix=f"/{tmp_path.name}/", lease_seconds=60.0)
+    found, _ = await play([EtcdLedger(section) for _ in WITNESSES], clock, seed, drops)
+    for name, value in expected.items():
+        assert found[name] == value, name
