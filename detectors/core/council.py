@@ -156,12 +156,14 @@ class Council:
         match signal.kind:
             case "job":
                 state = self.world.tell_job(signal, now)
+                self.world.restarted.clear()
                 if state is not None:
                     self._restarted(state.name, state.attempt, now)
                 elif signal.data.get("over") and signal.job is not None:
                     self.register.unsaved |= self.recovery.forget(signal.job)
             case "phase":
                 self.world.phase(signal, now)
+                self.world.restarted.clear()  # an engine looks at them; here they would pile up
             case "snapshot":
                 if signal.data.get("state") == "committed" and signal.job and isinstance(signal.value, int | float):
                     self.register.unsaved |= self.recovery.committed(signal.job, int(signal.value))

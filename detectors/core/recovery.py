@@ -4,17 +4,15 @@ A recovery belongs to a job's attempt. A second fault before the job steps again
 were replaced so far, under a larger fence, so that the order given before is void.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State
 from detectors.core.policy import DRASTIC, Guard
 from detectors.core.response import POISONED, Place, Planned, Spares, suffering, taken_out, wanted
 from detectors.core.safety import Safety
-from detectors.core.types import Action, OperatorEvent
+from detectors.core.types import Action, ActionName, OperatorEvent
 from detectors.core.world import JobState, World
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
@@ -301,10 +299,14 @@ class Recovery:
         self._counted = dict.fromkeys(state["counted"])
         self.safety.restore(state["safety"])
         self.guard.restore(state["guard"])
-        self.actions = {one["decision_id"]: msgspec.convert(one, Action) for one in state.get("actions", ())}
+        self.actions = {one[0]: _recalled(*one) for one in state.get("actions", ())}
 
 
-def _kept(action: Action) -> Any:
-    """What is asked of an order later on; its ranks alone, thousands of them, would be most of the leader's memory."""
-    target = {name: value for name, value in action.target.items() if name != "ranks"}
-    return msgspec.to_builtins(replace(action, target=target, reason=""))
+def _kept(action: Action) -> list[Any]:
+    """What is asked of an order later on; the whole of it, with thousands of ranks, would be most of the leader's memory."""
+    target = {name: action.target[name] for name in ("node", "replace") if action.target.get(name)}
+    return [action.decision_id, action.incident, action.action, target, action.t, action.fence]
+
+
+def _recalled(decision: str, incident: str, name: ActionName, target: dict[str, Any], t: float, fence: int) -> Action:
+    return Action(t=t, decision_id=decision, incident=incident, action=name, target=target, fence=fence, deadline_seconds=0.0)

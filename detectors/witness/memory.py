@@ -31,7 +31,7 @@ def lasting(memory: Any, standing: Standing) -> Any:
     if not forgotten:
         return memory
     recovery = memory["recovery"]
-    actions = [one for one in recovery.get("actions", ()) if one["incident"] not in forgotten]
+    actions = [one for one in recovery.get("actions", ()) if one[1] not in forgotten]
     return {
         **memory, "incidents": [one for one in incidents if one["id"] not in forgotten],
         "past": [*memory.get("past", ()), *forgotten][-PAST_MAX:], "recovery": {**recovery, "actions": actions},

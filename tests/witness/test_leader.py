@@ -211,12 +211,14 @@ async def test_copies_are_let_go_when_the_suspicion_was_unfounded_and_no_other_s
     assert [(order.order, order.job) for order in await office.ledger.read_orders("n1", 0)] == [("drop", "j1")]
 
 
-def test_the_councils_memory_keeps_what_is_open_and_the_newest_past() -> None:
-    past = [{"id": f"r{index}", "state": "resolved"} for index in range(CLOSED_KEPT + 5)]
-    memory = {"incidents": [{"id": "open", "state": "acting"}, *past], "recovery": {"fence": 3}}
-    kept = lasting(memory, {})
-    assert [one["id"] for one in kept["incidents"]] == ["open", *(f"r{index}" for index in range(5, CLOSED_KEPT + 5))]
-    assert kept["recovery"]["fence"] == 3
+def test_the_councils_memory_keeps_what_is_open_or_still_doubted_and_the_newest_past() -> None:
+    past = [{"id": f"r{index}", "state": "resolved", "keys": [f"k{index}"]} for index in range(CLOSED_KEPT + 5)]
+    actions = [["d0", "r0"], ["d1", "r1"], ["d2", "open"]]
+    memory = {"incidents": [{"id": "open", "state": "acting"}, *past], "recovery": {"fence": 3, "actions": actions}}
+    kept = lasting({**memory, "doubted": {"k1": 5.0}, "past": ["long ago"]}, {})
+    assert [one["id"] for one in kept["incidents"]] == ["open", "r1", *(f"r{index}" for index in range(5, CLOSED_KEPT + 5))]
+    assert kept["recovery"] == {"fence": 3, "actions": actions[1:]}
+    assert kept["past"] == ["long ago", "r0", "r2", "r3", "r4"]
     assert lasting({"heard": 1}, {})["heard"] == 1
 
 
