@@ -10,9 +10,9 @@ from typing import Any
 from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State
 from detectors.core.policy import DRASTIC, Guard
-from detectors.core.response import POISONED, Place, Planned, Spares, suffering, taken_out, wanted
+from detectors.core.response import POISONED, Place, Planned, Spares, kept, recalled, suffering, taken_out, wanted
 from detectors.core.safety import Safety
-from detectors.core.types import Action, ActionName, OperatorEvent
+from detectors.core.types import Action, OperatorEvent
 from detectors.core.world import JobState, World
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
@@ -98,8 +98,7 @@ class Recovery:
             return
         if incident.extra.pop("short_of_spares", None) is not None:
             incident.response = incident.asked
-        lack = self.short(incident, doubted, now)
-        if incident.response == "restart" and lack is not None:
+        if incident.response == "restart" and (lack := self.short(incident, doubted, now)) is not None:
             need, free = lack
             incident.response = "page"
             incident.extra["short_of_spares"] = f"limit: {need} nodes to replace, {free} spares"
@@ -226,8 +225,7 @@ class Recovery:
 
     def forget(self, job: str) -> bool:
         """A job is over, and one that begins under its name is another. Says whether anything was known of it."""
-        known = (self.loops.pop(job, None), self.replaced.pop(job, None))
-        return known != (None, None)
+        return (self.loops.pop(job, None), self.replaced.pop(job, None)) != (None, None)
 
     def unfit_spare(self, incident: Incident, action: Action) -> bool:
         """A restart failed because a spare did not pass its check: those spares are set aside. Says whether to try again."""
@@ -284,9 +282,8 @@ class Recovery:
             "fence": self.fence, "claimed": dict(self.spares.claimed), "quarantined": dict(self.quarantined),
             "replaced": {job: [attempt, items] for job, (attempt, items) in self.replaced.items()},
             "loops": {job: [loop.committed, loop.failures, loop.attempt] for job, loop in self.loops.items()},
-            "held": list(self.held), "lost": list(self._lost), "guard": self.guard.snapshot(),
-            "counted": list(self._counted), "safety": self.safety.snapshot(),
-            "actions": [_kept(action) for action in self.actions.values()],
+            "held": list(self.held), "lost": list(self._lost), "counted": list(self._counted),
+            "guard": self.guard.snapshot(), "safety": self.safety.snapshot(), "actions": list(map(kept, self.actions.values())),
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -299,14 +296,4 @@ class Recovery:
         self._counted = dict.fromkeys(state["counted"])
         self.safety.restore(state["safety"])
         self.guard.restore(state["guard"])
-        self.actions = {one[0]: _recalled(*one) for one in state.get("actions", ())}
-
-
-def _kept(action: Action) -> list[Any]:
-    """What is asked of an order later on; the whole of it, with thousands of ranks, would be most of the leader's memory."""
-    target = {name: action.target[name] for name in ("node", "replace") if action.target.get(name)}
-    return [action.decision_id, action.incident, action.action, target, action.t, action.fence]
-
-
-def _recalled(decision: str, incident: str, name: ActionName, target: dict[str, Any], t: float, fence: int) -> Action:
-    return Action(t=t, decision_id=decision, incident=incident, action=name, target=target, fence=fence, deadline_seconds=0.0)
+        self.actions = {one[0]: recalled(*one) for one in state.get("actions", ())}

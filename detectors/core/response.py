@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detectors.core.incident import Incident
-from detectors.core.types import ActionName
+from detectors.core.types import Action, ActionName
 from detectors.core.world import JobState, World
 
 #: Faults after which no state of the job is worth saving: the last good snapshot is taken.
@@ -131,3 +131,14 @@ def _restart(state: JobState, place: Place) -> Planned:
 
 def _page(incident: Incident) -> Planned:
     return Planned("page", {"fault": incident.fault, "subject": dict(incident.subject)}, sorted(incident.jobs), [])
+
+
+def kept(action: Action) -> list[Any]:
+    """What is asked of an order later on; the whole of it, with thousands of ranks, would be most of the leader's memory."""
+    target = {name: action.target[name] for name in ("node", "replace") if action.target.get(name)}
+    return [action.decision_id, action.incident, action.action, target, action.t, action.fence]
+
+
+def recalled(decision: str, incident: str, name: ActionName, target: dict[str, Any], t: float, fence: int) -> Action:
+    """Reads what `kept` wrote."""
+    return Action(t=t, decision_id=decision, incident=incident, action=name, target=target, fence=fence, deadline_seconds=0.0)
