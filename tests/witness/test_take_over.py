@@ -9,6 +9,7 @@ from witness_doubles import FLEET, FakeCouncil, Office, action, change, vote
 from detectors.core.council import Council
 from detectors.core.types import ActionResult, OperatorEvent, Verdict
 from detectors.witness.ledger import Control
+from detectors.witness.memory import standing_orders
 from outrider.config.policy import Policy
 from outrider.signals import Signal
 
@@ -126,6 +127,16 @@ async def test_pictures_that_are_let_go_are_the_oldest(office: Office, monkeypat
     await office.begin()
     await office.turn(change("resolved", incident="i3"))
     assert list(office.leader._pictures) == ["i2", "i3"]
+
+
+def test_a_memory_that_an_earlier_version_kept_is_read() -> None:
+    council = Council(FLEET, Policy(mode="act"), ("w1", "w2", "w3"))
+    memory = council.snapshot()
+    for name in ("past", "doubted", "shown", "odd"):
+        del memory[name]
+    del memory["recovery"]["actions"]
+    council.restore(memory)
+    assert council.advance(100.0) == [] and standing_orders(memory) == {}
 
 
 def test_a_fake_council_keeps_the_contract() -> None:
