@@ -249,15 +249,16 @@ class Leader:
             await self._commit(council, decisions, heard, effects, said)
 
     def _tell(self, council: CouncilLike, event: Any, now: float) -> list[Decision]:
-        """Tells the council one thing. What it fails on, it is never told again: a bug of ours must not stop all the rest."""
-        name = f"{type(event).__name__} {event!r}"
-        if name in self._poison:
+        """Tells the council one thing, or the votes on one. What it fails on, it is never told again: a bug of ours must not stop
+        all the rest."""
+        names = {_name(one): one for one in (event if isinstance(event, list) else [event])}
+        fresh = [one for name, one in names.items() if name not in self._poison]
+        if not fresh:
             return []
         try:
-            return council.observe_votes(event, now) if isinstance(event, list) else council.observe(event, now)
+            return council.observe_votes(fresh, now) if isinstance(event, list) else council.observe(event, now)
         except Exception:
-            if len(self._poison) < POISON_MAX:
-                self._poison.add(name)
+            self._poison.update(list(names)[: POISON_MAX - len(self._poison)])
             raise
 
     def _look_for_recoveries(self) -> None:
@@ -377,6 +378,11 @@ class Leader:
 PICTURES_MAX = 5_000
 #: Things that the council failed on; more would be one bug seen many times.
 POISON_MAX = 1_000
+
+
+def _name(event: Any) -> str:
+    """The same thing, told again, has the same name; of a vote that is read again less of its life is left."""
+    return f"vote {event.key} {event.witness} {event.t}" if isinstance(event, Vote) else f"{type(event).__name__} {event!r}"
 
 
 def _by_key(votes: list[Vote]) -> list[list[Vote]]:

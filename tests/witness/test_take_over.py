@@ -7,7 +7,7 @@ import pytest
 from witness_doubles import FLEET, FakeCouncil, Office, action, change, vote
 
 from detectors.core.council import Council
-from detectors.core.types import ActionResult, OperatorEvent, Verdict
+from detectors.core.types import ActionResult, OperatorEvent, Verdict, Vote
 from detectors.witness.ledger import Control
 from detectors.witness.memory import standing_orders
 from outrider.config.policy import Policy
@@ -127,6 +127,28 @@ async def test_pictures_that_are_let_go_are_the_oldest(office: Office, monkeypat
     await office.begin()
     await office.turn(change("resolved", incident="i3"))
     assert list(office.leader._pictures) == ["i2", "i3"]
+
+
+async def test_votes_that_the_council_fails_on_are_told_once(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read again they have less of their life left, and others on the same thing may stand beside them; they are the same votes."""
+    whole = FakeCouncil.observe
+
+    def fails(self: FakeCouncil, event: Any, now: float) -> Any:
+        if isinstance(event, Vote) and event.witness == "w1":
+            raise ValueError("a bug of our own")
+        return whole(self, event, now)
+
+    monkeypatch.setattr(FakeCouncil, "observe", fails)
+    await office.ledger.put_votes([vote(), replace(vote(), key="other")])
+    with pytest.raises(ValueError, match="a bug of our own"):
+        await office.turn()
+    await office.ledger.put_votes([replace(vote(), witness="w2")])
+    with pytest.raises(ValueError, match="a bug of our own"):
+        await office.begin()
+        await office.turn()
+    await office.begin()
+    await office.turn()
+    assert [(event.key, event.witness) for event in office.council.heard if isinstance(event, Vote)] == [("k", "w2")]
 
 
 def test_a_memory_that_an_earlier_version_kept_is_read() -> None:
