@@ -14,7 +14,8 @@ _UNCORRECTED: Final = 'outrider_gpu_ecc_errors_total{kind="uncorrected"}'
 #: The kernel's names of port counters (InfiniBand, RoCE, Ethernet) that tell of trouble, by what they tell of: regular expressions.
 PORT_ERRORS: Final = (
     "symbol_error|link_error_recovery|link_downed|port_rcv_errors|port_rcv_remote_physical_errors|local_link_integrity_errors|"
-    "excessive_buffer_overrun_errors|port_xmit_discards|.*rx_(crc_errors|symbol_err|pcs_symbol_err|discards)_phy|.*link_down_events.*"
+    "excessive_buffer_overrun_errors|port_xmit_discards|.*rx_(crc_errors|symbol_err|pcs_symbol_err|discards)_phy|.*link_down_events.*|"
+    "fec_uncorrectable_blocks"
 )
 PORT_RETRIES: Final = (
     "local_ack_timeout_err|packet_seq_err|out_of_sequence|rnr_nak_retry_err|implied_nak_seq_err|roce_adp_retrans|roce_slow_restart"
@@ -94,6 +95,11 @@ SLOW_RECORDING: Final[tuple[tuple[str, str], ...]] = (
     ("site:outrider_gpu_utilization_ratio:avg", "avg by (site) (node:outrider_gpu_utilization_ratio:avg)"),
     ("switch:outrider_port_up:sum", "sum by (site, switch) (outrider_port_up)"),
     ("switch:outrider_port_up:count", "count by (site, switch) (outrider_port_up)"),
+    # Modules that hold up an alarm (not a warning); a node without one has no series.
+    ("node:outrider_module_alarms:count",
+     'count by (site, switch, node) (count without (flag) (outrider_module_flag{flag=~".+_alarm"} == 1))'),
+    ("switch:outrider_module_supported:sum", "sum by (site, switch) (outrider_module_supported)"),
+    ("switch:outrider_module_supported:count", "count by (site, switch) (outrider_module_supported)"),
     ("node:outrider_port_carrier_changes:increase1h",
      "sum by (site, node) (increase(outrider_port_carrier_changes_total[1h]))"),
     ("node_counter:outrider_port_events:rate5m",

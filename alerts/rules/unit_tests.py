@@ -19,7 +19,7 @@ _KEYS: Final = {"gpu": ("node", "gpu"), "node": ("node",), "agent": ("node",), "
 def unit_tests(rule_file: str, site: str, settings: AlertsConfig) -> dict[str, Any]:
     """The whole file. Classes of one severity wait equally long, so one run of promtool's clock serves all of them."""
     tests = [_fires(severity, site, settings) for severity in FOR if _classes(severity)]
-    tests += [_jitter(), _certificates(site, settings)]
+    tests += [_jitter(), _certificates(site, settings), _modules()]
     tests.append(
         {
             "name": "the dead-man's switch always fires, and nobody watching is told",
@@ -134,3 +134,28 @@ def _watchdog(site: str) -> dict[str, Any]:
 def _absent(site: str, settings: AlertsConfig) -> dict[str, Any]:
     rule = self_rule(*SELF[0], site, settings)
     return {"exp_labels": {**rule["labels"], "component": "witness"}, "exp_annotations": rule["annotations"]}
+
+
+def _modules() -> dict[str, Any]:
+    """Two flags of one module are one module with an alarm; a warning is none; lost blocks are summed by leaf."""
+    where, flags = 'site="s",switch="leaf1",node="n1",nic="mlx5_0"', ("temperature_high_alarm", "bias_high_alarm")
+    lit = [f'{where},port="1",flag="{flag}"' for flag in flags]
+    lit += ['site="s",switch="leaf1",node="n2",nic="mlx5_0",port="1",flag="receive_power_low_warning"']
+    series = [{"series": f"outrider_module_flag{{{labels}}}", "values": "1x40"} for labels in lit]
+    for port, value in (("1", "1x40"), ("2", "0x40")):
+        series.append({"series": f'outrider_module_supported{{{where},port="{port}"}}', "values": value})
+        lost = f'outrider_port_events_total{{{where},port="{port}",counter="fec_uncorrectable_blocks"}}'
+        series.append({"series": lost, "values": "0+150x40"})  # ten a second
+    leaf = 'site="s",switch="leaf1"'
+    wanted = {
+        f'node:outrider_module_alarms:count{{{leaf},node="n1"}}': 1.0,
+        f"switch:outrider_module_supported:sum{{{leaf}}}": 1.0,
+        f"switch:outrider_module_supported:count{{{leaf}}}": 2.0,
+        f'switch_counter:outrider_port_events:rate5m{{{leaf},counter="fec_uncorrectable_blocks"}}': 20.0,
+    }
+    checks = [
+        {"expr": labels.partition("{")[0], "eval_time": "8m", "exp_samples": [{"labels": labels, "value": value}]}
+        for labels, value in wanted.items()
+    ]
+    name = "modules and lost blocks by node and leaf"
+    return {"name": name, "interval": STEP, "input_series": series, "promql_expr_test": checks}

@@ -39,7 +39,8 @@ class Number:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over time. `lines`: legend -> expression; `points`: counts of events, each shown."""
+    """Lines over time. `lines`: legend -> expression; `points`: counts of events, each shown; `low`: the lowest matter, and come
+    first in the legend."""
 
     title: str
     about: str
@@ -48,6 +49,7 @@ class Chart:
     steps: Steps = ()
     stacked: bool = False
     points: bool = False
+    low: bool = False
     minimum: float | None = 0
     maximum: float | None = None
 
@@ -117,7 +119,7 @@ def _chart(one: Chart) -> Any:
     panel = (
         panel.legend(
             common.VizLegendOptions().display_mode(looks.LegendDisplayMode.TABLE).placement(looks.LegendPlacement.BOTTOM)
-            .show_legend(True).calcs(["lastNotNull", "max"]).sort_by("Last *").sort_desc(True)
+            .show_legend(True).calcs(["lastNotNull", "max"]).sort_by("Last *").sort_desc(not one.low)
         )
         .tooltip(common.VizTooltipOptions().mode(looks.TooltipDisplayMode.MULTI).sort(looks.SortOrder.DESCENDING))
         .line_width(1)

@@ -51,7 +51,21 @@ class LiveSite(Site):
             folder = self.folder / "nodes" / node
             self.scratch(node).mkdir(parents=True)
             self.emulated[node] = EmulatedNode(folder, gpus=GPUS, ports=PORTS, exporter=True, number=number)
+            self._age_modules(node)
             self.config_path(node, new=True).write_text(f"{self._toml({})}\n[collectors]\n{self._collectors(node)}")
+
+    def _age_modules(self, node: str) -> None:
+        """Modules are read once a minute: they, and a card that is too hot, are ill from the start."""
+        emulated = self.emulated[node]
+        if node == SICK:
+            emulated.cards["mlx5_1"].set(temperature=81.0, lanes=(3e-5, 9e-4, 9e-3))
+            emulated.cards["mlx5_1"].complain(hot=True, dark=True)
+            sensors = emulated.sysfs / "class/infiniband/mlx5_1/device/hwmon/hwmon0"
+            sensors.mkdir(parents=True)
+            for name, text in (("input", "106000"), ("crit", "105000"), ("label", "asic")):
+                (sensors / f"temp1_{name}").write_text(text)
+        if node == WEAK:  # a port without a module
+            (emulated.sysfs / "class/net/ens1/ethtool/module-50-00").unlink()
 
     def config_path(self, node: str | None = None, *, new: bool = False) -> Path:
         return self.folder / f"site-{node}.toml" if new else super().config_path(node)
@@ -173,6 +187,8 @@ async def _get_worse(site: LiveSite) -> None:
         )  # fmt: skip
         sick.flaps("mlx5_1", second)
         sick.memory_errors(corrected=second, uncorrected=0)
+        for card in (sick.cards["mlx5_0"], weak.cards["mlx5_0"]):
+            card.fec(corrected=40_000 * second, uncorrectable=25 * second)
         weak.count("mlx5_0", symbol_error=50 * second, local_ack_timeout_err=second, port_xmit_wait=10 * second)
         sick.link("mlx5_1", up=False)
         if second % 5 == 0:

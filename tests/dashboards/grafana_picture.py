@@ -26,7 +26,7 @@ LINES = (
     "#c4162a",
     "#8f3bb8",
 )
-SIGNS = {"celsius": "°C", "watt": "W", "cps": "/s"}
+SIGNS = {"celsius": "°C", "watt": "W", "cps": "/s", "volt": "V", "dBm": "dBm"}
 #: Pixels: one column of the grid, one row of it.
 COLUMN, ROW = 58, 38
 Values = list[tuple[float, float]]
@@ -62,7 +62,9 @@ def said(value: float, unit: str, decimals: int | None = None) -> str:
                 if abs(value) < limit:
                     return f"{value * scale:.3g} {name}"
             return f"{value / 86400:.3g} d"
-        case "celsius" | "watt" | "cps":
+        case "amp":
+            return f"{value * 1e3:.3g} mA" if abs(value) < 1 else f"{value:.3g} A"
+        case "celsius" | "watt" | "cps" | "volt" | "dBm":
             return f"{_short(value, decimals)} {SIGNS[unit]}"
         case "bytes" | "Bps":
             return f"{_short(value, decimals)}B{'/s' if unit == 'Bps' else ''}"
@@ -220,8 +222,8 @@ def _lines(panel: dict[str, Any], flat: list[Any], width: int, height: int, seco
         drawn.append(
             f'<text x="0" y="{y(level) + 3:.0f}">{html.escape(said(level, config["unit"], config.get("decimals")))}</text>'
         )
-    told = []
-    for place, (name, _, values) in enumerate(sorted(flat, key=lambda one: -one[2][-1][1])):
+    told, first_high = [], panel["options"]["legend"]["sortDesc"]
+    for place, (name, _, values) in enumerate(sorted(flat, key=lambda one: one[2][-1][1], reverse=first_high)):
         colour = LINES[place % len(LINES)]
         if config["custom"].get("showPoints") == "always":
             drawn += [f'<circle cx="{x(t):.1f}" cy="{y(value):.1f}" r="2" fill="{colour}"/>' for t, value in values]

@@ -32,14 +32,16 @@ from outrider.signals import Signal
 NODES = ("n1", "n2")
 #: Values of labels that the tables of dashboards select by; others are one word.
 WORDS: dict[str, tuple[str, ...]] = {
-    "gpu": ("0", "1"), "xid": ("79",), "kind": ("corrected", "uncorrected", "pending", "failed"), "reason": ("hw_thermal",),
-    "counter": ("symbol_error", "local_ack_timeout_err", "port_xmit_wait"), "collector": ("kmsg", "nvml"), "witness": ("w1", "w2"),
-    "event": ("hung_task",), "state": ("running", "disk"),
+    "gpu": ("0", "1"), "xid": ("79",), "kind": ("corrected", "uncorrected", "pending", "failed", "corrected_blocks"),
+    "counter": ("symbol_error", "local_ack_timeout_err", "port_xmit_wait", "fec_corrected_blocks", "fec_uncorrectable_blocks"),
+    "reason": ("hw_thermal",), "collector": ("kmsg", "nvml"), "witness": ("w1", "w2"), "event": ("hung_task",),
+    "state": ("running", "disk"), "flag": ("temperature_high_alarm",),
 }  # fmt: skip
 #: What is wrong on the site, so that every table has something to show.
 WRONG = {
     "outrider_gpus": 1.0, "outrider_gpus_expected": 2.0, "outrider_port_up": 0.0, "outrider_storage_probe_ok": 0.0,
     "outrider_agent_witness_up": 0.0, "outrider_collector_success": 0.0, "outrider_gpu_pcie_width_max": 1e9,
+    "outrider_module_flag": 1.0, "outrider_module_supported": 0.0,
 }  # fmt: skip
 #: Every page was read a few times, and the rules that read rules have run.
 READ_A_FEW_TIMES = "site:outrider_gpu_power_watts:sum and on() count_over_time(job:outrider_job_step:min[1m]) >= 5"
