@@ -29,10 +29,10 @@ from outrider.config.alerts import AlertsConfig
 
 PAGES, PROMETHEUS = 29470, 29471
 POINTS = 360
-#: Words of each label on one node: 8 GPUs, 8 ports with a few counters, 13 collectors.
+#: Words of each label on one node: 8 GPUs, 8 ports of 8 lanes with a few counters, 13 collectors.
 WORDS = {
     "gpu": 8, "nic": 8, "counter": 6, "collector": 13, "witness": 3, "reason": 2, "kind": 2, "where": 2, "xid": 2, "mount": 3,
-    "state": 3, "phase": 3, "part": 4, "resource": 3, "event": 3, "cause": 2,
+    "state": 3, "phase": 3, "part": 4, "resource": 3, "event": 3, "cause": 2, "lane": 8,
 }  # fmt: skip
 #: A uuid goes with its GPU, a port with its device.
 TOGETHER = {"uuid": "gpu", "port": "nic"}

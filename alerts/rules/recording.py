@@ -1,7 +1,8 @@
 """Recording rules: what the dashboards would otherwise add up over a whole fleet each time somebody looks.
 
-A fleet of 12,500 nodes has some five million series of GPUs, ports and collectors. Panels about the fleet, a rack, a switch or
-a job read the few hundred series made here (12,500 where they are per node); only panels about one node read the raw ones.
+A fleet of 12,500 nodes has some twelve million series of GPUs, ports, lanes of modules and collectors (960 a node). Panels about
+the fleet, a rack, a switch or a job read the few hundred series made here (12,500 where they are per node); only panels about one
+node read the raw ones.
 `site` (the cluster), `rack` and `switch` are labels that `outrider targets` gives every agent. Names follow
 level:metric:operation.
 """

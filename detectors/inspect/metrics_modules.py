@@ -1,6 +1,6 @@
 """Findings about cables, optical modules and cards: what they hold up themselves (`outrider_module_flag`).
 
-An alarm that stands makes a degraded device, as for the live rule (`detectors/core/rules/links.py`); a warning is only shown.
+An alarm that stands is a degraded device, as for the live rule (`detectors/core/rules/port_counters.py`); a warning is only shown.
 """
 
 from dataclasses import replace

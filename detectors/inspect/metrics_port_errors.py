@@ -22,7 +22,7 @@ TIMES_OTHERS: Final = 5.0
 #: Symbol errors an hour that InfiniBand still calls good.
 SYMBOLS_PER_HOUR: Final = 120.0
 #: Blocks a second that error correction could not mend: each is a lost packet, and a healthy link has none for hours (IEEE 802.3).
-#: The live rule has the same (`detectors/core/rules/links.py`). A link that trains has a burst of them, in one interval.
+#: The live rule has the same (`detectors/core/rules/port_counters.py`). A link that trains has a burst of them, in one interval.
 UNCORRECTABLE_PER_SECOND: Final = 10.0
 _COUNTED: Final = ("symbol", "crc", "uncorrectable", "recovery", "integrity", "receive_errors")
 _WORDS: Final = {"symbol": "symbols", "crc": "CRC errors", "uncorrectable": "blocks beyond correction"}

@@ -19,6 +19,7 @@ def test_a_module_that_complains_is_a_degraded_nic_until_it_complains_no_more() 
         "page",
     )
     assert any("temperature high alarm" in piece.text for piece in change.evidence)
+    assert "the module of mlx5_1 port 1 of n2 complains: temperature high alarm" in change.explanation
     assert {action.action for action in cluster.actions()} <= {"page"}
     cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": []})
     cluster.run(60.0)
@@ -43,7 +44,9 @@ def test_blocks_that_cannot_be_corrected_are_an_error_of_the_link() -> None:
         cluster.run(10.0)
         cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"fec_uncorrectable_blocks": 500 * reading})
     cluster.run(5.0)
-    assert cluster.confirmed() == ["link.errors"]
+    (change,) = cluster.changes("confirmed")
+    assert change.fault == "link.errors"
+    assert "mlx5_1 port 1 of n2 has 50.0 blocks beyond correction (lost packets) a second" in change.explanation
 
 
 def test_strange_alarms_are_passed_over() -> None:

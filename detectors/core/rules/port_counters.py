@@ -4,19 +4,19 @@ from detectors.core.rules.port_book import SAME_BLINK_SECONDS, PortBook
 from detectors.core.rules.shared_ports import Port
 from outrider.signals import Signal
 
-#: Growth per second of an error counter, in two readings running, that a healthy link does not show.
+#: Error counter -> growth per second, in two readings running, that a healthy link does not show, and what it counts in words.
 #: Source: the thresholds of public monitors (NVSentinel nic-health-monitor), the laxer where they differ.
 ERROR_RATES = {
-    "symbol_error": 10.0,
-    "port_rcv_errors": 10.0,
-    "link_error_recovery": 5 / 60,
-    "local_link_integrity_errors": 1.0,
-    "excessive_buffer_overrun_errors": 1.0,
-    "rx_crc_errors_phy": 10.0,
-    "rx_symbol_err_phy": 10.0,
+    "symbol_error": (10.0, "symbol errors"),
+    "port_rcv_errors": (10.0, "broken packets received"),
+    "link_error_recovery": (5 / 60, "recoveries of the link"),
+    "local_link_integrity_errors": (1.0, "link integrity errors"),
+    "excessive_buffer_overrun_errors": (1.0, "receive buffer overruns"),
+    "rx_crc_errors_phy": (10.0, "packets with a wrong CRC"),
+    "rx_symbol_err_phy": (10.0, "symbol errors"),
     # Blocks that error correction could not mend: each is a lost packet. A healthy link has none for hours (IEEE 802.3: a frame
     # loss below 1e-10); the same laxer threshold as for other errors keeps a link that trains out.
-    "fec_uncorrectable_blocks": 10.0,
+    "fec_uncorrectable_blocks": (10.0, "blocks beyond correction (lost packets)"),
 }
 #: Pause frames a second that a device sends because it cannot take more; some are normal on a lossless fabric.
 PAUSES_PER_SECOND = 1000.0
@@ -54,7 +54,7 @@ class PortCounters:
         if not alarms:
             self._book.docket.clear_subject("nic.degraded", port.subject(), now, "its module complains no more")
             return
-        text = f"the module of {port.nic} of {port.node} complains: {', '.join(alarms[:6]).replace('_', ' ')}"
+        text = f"the module of {port.nic} port {port.port} of {port.node} complains: {', '.join(alarms[:6]).replace('_', ' ')}"
         self._book.note(port, signal, now, text)
         self._book.accuse(port, "nic.degraded", now, text, "module", lasts=3600.0)
 
@@ -69,9 +69,10 @@ class PortCounters:
                 self._book.flaps(port, now)
             return
         if name in ERROR_RATES:
-            port.bad[name] = port.bad.get(name, 0) + 1 if rate > ERROR_RATES[name] else 0
+            limit, words = ERROR_RATES[name]
+            port.bad[name] = port.bad.get(name, 0) + 1 if rate > limit else 0
             if port.bad[name] >= 2:
-                text = f"{name} of {port.nic} of {port.node} grows by {rate:.1f} a second"
+                text = f"{port.nic} port {port.port} of {port.node} has {rate:.1f} {words} a second: {name}"
                 self._book.note(port, None, now, text)
                 self._book.accuse(port, "link.errors", now, text, name, lasts=900.0)
             return
