@@ -8,28 +8,24 @@ throws its council away and starts again from the ledger.
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any
 
 import msgspec
 import structlog
 
-from detectors.core.types import Action, ActionResult, Decision, IncidentChange, OperatorEvent, Vote
-from detectors.witness import numbers, split, translate
+from detectors.core.types import ActionResult, Decision
+from detectors.witness import numbers
+from detectors.witness.council_side import CouncilLike, Teller, by_key
 from detectors.witness.draft import Draft
 from detectors.witness.journal import Journal
 from detectors.witness.judge import Judge
-from detectors.witness.ledger import (
-    Commit,
-    ConflictError,
-    Control,
-    LeaderState,
-    Ledger,
-    LedgerError,
-)
+from detectors.witness.ledger import Commit, ConflictError, Control, LeaderState, Ledger, LedgerError
 from detectors.witness.memory import COUNCIL_KINDS, Heard, Standing, lasting, standing_orders
 from detectors.witness.metrics import Reading
-from detectors.witness.numbers import CONFIRMED_STATES, Tally
-from detectors.witness.outbox import SNAPSHOT_TYPE, OutboxRow
+from detectors.witness.numbers import Tally
+from detectors.witness.outbox import OutboxRow
+from detectors.witness.recoveries import Recoveries
+from detectors.witness.words import Said, effects, log_line, words
 from outrider.clock import Clock
 from outrider.fleet import Fleet
 from outrider.signals import Signal
@@ -40,33 +36,8 @@ log = structlog.get_logger()
 LOOK_SECONDS = 0.25
 #: Signals kept for a council that is being started; more are dropped (they are steps and commits that come again).
 SIGNALS_MAX = 10_000
-
-
-#: Standing orders of people -> what the council hears when one begins and when it ends.
-STANDING: Final[dict[str, tuple[str, str]]] = {"maintenance": ("maintenance_on", "maintenance_off"), "pause": ("pause", "resume")}
-#: Orders that are carried out once.
-ONCE: Final = frozenset({"ack", "approve", "false_alarm", "release", "reset_brake"})
-
-
-class CouncilLike(Protocol):
-    """What the edge needs of a council."""
-
-    def observe(self, event: Any, now: float) -> list[Decision]: ...
-
-    def observe_votes(self, votes: list[Vote], now: float) -> list[Decision]: ...
-
-    def advance(self, now: float) -> list[Decision]: ...
-
-    def next_deadline(self) -> float | None: ...
-
-    @property
-    def unsaved(self) -> bool: ...
-
-    def snapshot(self) -> Any: ...
-
-    def saved(self) -> None: ...
-
-    def restore(self, state: Any) -> None: ...
+#: Closed incidents beyond this are left to the ledger.
+PICTURES_MAX = 5_000
 
 
 class Leader:
@@ -95,10 +66,7 @@ class Leader:
         self._standing: Standing = {}
         self._signals: list[Signal] = []
         self._heard = Heard()
-        #: Jobs that are coming back -> incidents that stopped them; marks of their way, not yet written.
-        self._recovering: dict[str, list[str]] = {}
-        self._marks: dict[tuple[str, str], float] = {}
-        self._poison: set[str] = set()
+        self._recoveries, self._teller = Recoveries(), Teller()
         self._memory: Any = {}
         self.tally = Tally()
 
@@ -115,12 +83,7 @@ class Leader:
         if signal.kind in COUNCIL_KINDS and len(self._signals) < SIGNALS_MAX:
             self._signals.append(signal)
             self.wake.set()
-        if self._recovering and signal.kind in ("snapshot", "step") and signal.job is not None:
-            for incident in self._recovering.get(signal.job, ()):
-                if (name := split.mark(self._pictures[incident], signal)) is not None:
-                    self._marks.setdefault((incident, name), signal.t)
-                    if name == "restored":
-                        self._marks[incident, name] = signal.t
+        self._recoveries.hear(signal, self._pictures)
 
     def readings(self) -> Iterable[Reading]:
         """The council's numbers for `/metrics`; the state of things is shown by whoever leads."""
@@ -205,11 +168,11 @@ class Leader:
             council.restore(self._memory)
         # The ledger tells the newest first, a leader keeps the oldest first.
         self._pictures = {picture["incident"]: picture for picture in reversed(await self._ledger.incidents(PICTURES_MAX))}
-        self._look_for_recoveries()
+        self._recoveries.look(self._pictures)
         self._actions = await self._untold()
         self._state, self._place, self._jobs_place, self._standing = state, 0, 0, standing_orders(self._memory)
         self._signals = self._heard.all()
-        self._marks.clear()
+        self._recoveries.clear()
         self._council = council
         log.info("leads", term=self.term, fence=state.fence, restored=state.council is not None)
 
@@ -226,47 +189,27 @@ class Leader:
         # Votes are read before the jobs, and heard after them: a job is written before the first vote that concerns it.
         self._place, votes = await self._ledger.read_votes(self._place)
         controls = await self._ledger.controls(self._jobs_place)
-        effects = {}
+        shown: dict[str, dict[str, Any]] = {}
         signals, self._signals = self._jobs(controls, now) + self._signals, []
         for signal in signals:
-            decisions += self._tell(council, signal, now)
-            effects.update(self._effects(signal))
+            decisions += self._teller.tell(council, signal, now)
+            shown |= effects(signal, self._actions.values())
         # After the jobs: a new leader that hears an approval first does not know yet which job to restart.
-        said = self._said(controls)
+        said, self._standing = words(controls, self._standing)
         for event, _ in said:
-            decisions += self._tell(council, event, now)
-        for ballot in _by_key(votes):
-            decisions += self._tell(council, ballot, now)
-        results = [result for result in await self._ledger.results() if result.decision_id not in effects]
+            decisions += self._teller.tell(council, event, now)
+        for ballot in by_key(votes):
+            decisions += self._teller.tell(council, ballot, now)
+        results = [result for result in await self._ledger.results() if result.decision_id not in shown]
         if any(result.decision_id not in self._actions for result in results):  # one that was dead, and was tried anew
             self._actions = await self._untold() | self._actions
         heard = [ActionResult(decision_id=result.decision_id, outcome=result.outcome, detail=result.detail) for result in results]
-        heard += [ActionResult(decision_id=decision, outcome="done", detail=detail) for decision, detail in effects.items()]
+        heard += [ActionResult(decision_id=decision, outcome="done", detail=detail) for decision, detail in shown.items()]
         for result in heard:
-            decisions += self._tell(council, result, now)
+            decisions += self._teller.tell(council, result, now)
         decisions += council.advance(self._clock.monotonic())
-        if decisions or heard or said or self._marks or council.unsaved:
-            await self._commit(council, decisions, heard, effects, said)
-
-    def _tell(self, council: CouncilLike, event: Any, now: float) -> list[Decision]:
-        """Tells the council one thing, or the votes on one. What it fails on, it is never told again: a bug of ours must not stop
-        all the rest."""
-        names = {_name(one): one for one in (event if isinstance(event, list) else [event])}
-        fresh = [one for name, one in names.items() if name not in self._poison]
-        if not fresh:
-            return []
-        try:
-            return council.observe_votes(fresh, now) if isinstance(event, list) else council.observe(event, now)
-        except Exception:
-            self._poison.update(list(names)[: POISON_MAX - len(self._poison)])
-            raise
-
-    def _look_for_recoveries(self) -> None:
-        self._recovering = {}
-        for incident, picture in self._pictures.items():
-            if picture.get("state") in CONFIRMED_STATES:
-                for job in picture.get("restarts", {}):
-                    self._recovering.setdefault(job, []).append(incident)
+        if decisions or heard or said or self._recoveries or council.unsaved:
+            await self._commit(council, decisions, heard, shown, said)
 
     def _jobs(self, controls: list[Control], now: float) -> list[Signal]:
         """Jobs that are new in the ledger, as the signals that told of them."""
@@ -280,47 +223,18 @@ class Leader:
                 self._judge.recall(signal)  # the rank map of a restart comes from there
         return signals
 
-    def _said(self, controls: list[Control]) -> list[tuple[OperatorEvent, Control | None]]:
-        """What people said since the last look: standing orders that began or ended, and single ones (with their control)."""
-        said: list[tuple[OperatorEvent, Control | None]] = []
-        standing = {}
-        for control in controls:
-            if control.kind in ONCE:
-                said.append((translate.operator_event(control.kind, control), control))
-            elif control.kind in STANDING:
-                standing[control.kind, control.key] = control
-        for place, control in standing.items():
-            if place not in self._standing:
-                said.append((translate.operator_event(STANDING[control.kind][0], control), None))
-        for place, control in self._standing.items():
-            if place not in standing:
-                said.append((translate.operator_event(STANDING[control.kind][1], control), None))
-        self._standing = standing
-        return said
-
-    def _effects(self, signal: Signal) -> dict[str, dict[str, Any]]:
-        """Snapshot actions whose effect a signal shows: a set was committed under the action's fence."""
-        if signal.kind != "snapshot" or signal.data.get("state") != "committed":
-            return {}
-        return {
-            row.decision_id: {"step": signal.value, **{key: signal.data[key] for key in ("manifest", "path") if key in signal.data}}
-            for row in self._actions.values()
-            if row.type == SNAPSHOT_TYPE and row.fence == signal.data.get("fence")
-        }
-
     async def _commit(
         self,
         council: CouncilLike,
         decisions: list[Decision],
         heard: list[ActionResult],
-        effects: dict[str, dict[str, Any]],
-        said: list[tuple[OperatorEvent, Control | None]],
+        shown: dict[str, dict[str, Any]],
+        said: list[Said],
     ) -> None:
         """Writes a turn's decisions in one transaction, then lets the world hear of them."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         draft = Draft(self._state, dict(self._pictures), self._judge.jobs, now, wall, self._heartbeat_seconds)
-        marks, self._marks = self._marks, {}
-        for (incident, name), t in marks.items():
+        for (incident, name), t in self._recoveries.take().items():
             draft.mark(incident, name, t)
         for result in heard:
             draft.result(result, self._actions.get(result.decision_id))
@@ -336,7 +250,7 @@ class Leader:
             outbox=tuple(draft.outbox),
             orders=tuple(draft.orders), orders_cleared=tuple(draft.cleared), audit=tuple(draft.audit),
             controls_done=tuple(control.number for _, control in said if control is not None),
-            told=tuple(result.decision_id for result in heard), effects=tuple(effects.items()),
+            told=tuple(result.decision_id for result in heard), effects=tuple(shown.items()),
             council=msgspec.json.encode(memory),
         )  # fmt: skip
         await self._ledger.commit(commit, self.holder)
@@ -362,7 +276,7 @@ class Leader:
         self._state = replace(self._state, fence=draft.fence, verdicts=verdicts, claims=claims)
         self._pictures = draft.pictures
         self._forget_pictures()
-        self._look_for_recoveries()
+        self._recoveries.look(self._pictures)
         self._actions |= {row.decision_id: row for row in draft.outbox}
         for result in heard:
             row = self._actions.pop(result.decision_id, None)
@@ -371,41 +285,5 @@ class Leader:
         for decision in decisions:
             self._journal.decision(draft.now, decision)
             self.tally.decided(decision, self._pictures)
-            log.info("decision", **_line(decision))
+            log.info("decision", **log_line(decision))
 
-
-#: Closed incidents beyond this are left to the ledger.
-PICTURES_MAX = 5_000
-#: Things that the council failed on; more would be one bug seen many times.
-POISON_MAX = 1_000
-
-
-def _name(event: Any) -> str:
-    """The same thing, told again, has the same name; of a vote that is read again less of its life is left."""
-    return f"vote {event.key} {event.witness} {event.t}" if isinstance(event, Vote) else f"{type(event).__name__} {event!r}"
-
-
-def _by_key(votes: list[Vote]) -> list[list[Vote]]:
-    """The votes of one turn, those on one key together (half of them would tell a new leader something else), the newest last."""
-    found: dict[str, list[Vote]] = {}
-    for vote in votes:
-        found[vote.key] = [*found.pop(vote.key, []), vote]
-    return list(found.values())
-
-
-def _line(decision: Decision) -> dict[str, Any]:
-    """One structured line of the log for one decision."""
-    match decision:
-        case IncidentChange():
-            return {
-                "event_name": decision.event, "incident": decision.incident, "fault": decision.fault, "subject": decision.subject,
-                "response": decision.response, "votes": decision.votes, "why": decision.explanation,
-            }  # fmt: skip
-        case Action():
-            return {
-                "event_name": "refused" if decision.refused else "action", "incident": decision.incident, "action": decision.action,
-                "decision": decision.decision_id, "target": decision.target, "fence": decision.fence,
-                "why": decision.refused or decision.reason,
-            }  # fmt: skip
-        case _:
-            return {"event_name": type(decision).__name__}
