@@ -1,5 +1,6 @@
 """A module that complains by itself, and blocks that error correction could not mend: told to a person, no harm to the job."""
 
+import pytest
 from core_cluster import Cluster
 
 
@@ -22,6 +23,32 @@ def test_a_module_that_complains_is_a_degraded_nic_until_it_complains_no_more() 
     assert "the module of mlx5_1 port 1 of n2 complains: temperature high alarm" in change.explanation
     assert {action.action for action in cluster.actions()} <= {"page"}
     cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": []})
+    cluster.run(60.0)
+    assert [one.fault for one in cluster.changes("resolved")] == ["nic.degraded"]
+
+
+def _hot(cluster: Cluster, *alarms: str) -> None:
+    cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": list(alarms)})
+    cluster.run(5.0)
+
+
+def _rate(cluster: Cluster, rate: float) -> None:
+    data = {"state": "up", "rate_gbps": rate, "rate_max_gbps": 400.0}
+    cluster.signal("link", node="n2", nic="mlx5_1", port="1", data=data)
+    cluster.run(5.0)
+
+
+@pytest.mark.parametrize("first", ["module", "speed"])
+def test_what_is_well_with_a_port_does_not_end_the_doubt_about_something_else(first: str) -> None:
+    """Agents say both again and again: an alarm that stands ended with each word of full speed."""
+    cluster = Cluster()
+    cluster.run(5.0)
+    _hot(cluster, "temperature_high_alarm") if first == "module" else _rate(cluster, 200.0)
+    for _ in range(3):
+        _rate(cluster, 400.0) if first == "module" else _hot(cluster)
+    assert [one.fault for one in cluster.changes("confirmed")] == ["nic.degraded"]
+    assert cluster.changes("resolved") == []
+    _hot(cluster) if first == "module" else _rate(cluster, 400.0)
     cluster.run(60.0)
     assert [one.fault for one in cluster.changes("resolved")] == ["nic.degraded"]
 

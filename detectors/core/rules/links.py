@@ -65,9 +65,9 @@ class LinkRule:
         slow = isinstance(rate, int | float) and isinstance(most, int | float) and 0 < rate < most
         if slow:
             text = f"{port.nic} of {port.node} runs at {rate} of {most} Gb/s"
-            self.book.accuse(port, "nic.degraded", now, text, "slow", lasts=3600.0)
+            self.book.degrade(port, now, text, "slow")
         elif rate is not None:
-            self.docket.clear_subject("nic.degraded", port.subject(), now, "full speed again")
+            self.book.restore(port, now, "full speed again", "slow")
 
     def complaint(self, signal: Signal, accuser: str | None, accused: str | None, now: float) -> bool:
         """A rank lost its peer: True if a dark port at either end explains it."""

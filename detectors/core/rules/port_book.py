@@ -12,6 +12,8 @@ PORTS_MAX = 400_000
 FLAPS, FLAP_WINDOW = 3, 3600.0
 #: A counter that says what a `link` signal said within this time is the same blink.
 SAME_BLINK_SECONDS = 60.0
+#: A degraded device that nobody speaks of any more is forgotten; agents say what stands again long before.
+DEGRADED_SECONDS = 3600.0
 
 
 class PortBook:
@@ -51,6 +53,17 @@ class PortBook:
             fault, port.subject(), now=now, evidence=tuple(port.told), reason=text, reason_code=code, response=response,
             lasts=lasts, extra={"leaf": self.world.node[port.node].nics.get(port.nic)},
         )  # fmt: skip
+
+    def degrade(self, port: Port, now: float, text: str, code: str) -> None:
+        """The device works, and one thing (`code`) is not as it should be."""
+        port.degraded[code] = now + DEGRADED_SECONDS
+        self.accuse(port, "nic.degraded", now, text, code, lasts=DEGRADED_SECONDS)
+
+    def restore(self, port: Port, now: float, text: str, code: str) -> None:
+        """That one thing is well (again): the doubt ends unless another stands. Full speed says nothing of a module's heat."""
+        port.degraded.pop(code, None)
+        if all(until <= now for until in port.degraded.values()):
+            self.docket.clear_subject("nic.degraded", port.subject(), now, text)
 
     def flaps(self, port: Port, now: float) -> None:
         """A blink more: one is counted and shown, several within the window make a link that flaps."""

@@ -52,11 +52,11 @@ class PortCounters:
     def _module(self, port: Port, signal: Signal, alarms: list[str], now: float) -> None:
         """The port's cable, optical module or card complains by itself (too hot, no light, ..), or no longer does."""
         if not alarms:
-            self._book.docket.clear_subject("nic.degraded", port.subject(), now, "its module complains no more")
+            self._book.restore(port, now, "its module complains no more", "module")
             return
         text = f"the module of {port.nic} port {port.port} of {port.node} complains: {', '.join(alarms[:6]).replace('_', ' ')}"
         self._book.note(port, signal, now, text)
-        self._book.accuse(port, "nic.degraded", now, text, "module", lasts=3600.0)
+        self._book.degrade(port, now, text, "module")
 
     def _grown(self, port: Port, name: str, growth: float, seconds: float, now: float) -> None:
         rate = growth / seconds

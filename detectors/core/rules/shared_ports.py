@@ -42,6 +42,8 @@ class Port:
     accused: str = ""
     #: A rank of the node ended while it was dark, or two peers at least lost the node: the job has felt it, nobody waits.
     ended: bool = False
+    #: Why the device is degraded (slow, its module): reason code -> until when that holds if nobody says it again.
+    degraded: dict[str, float] = field(default_factory=dict)
     #: Transport errors over this port after a blink: they count if the job then stands still.
     lost: list[Evidence] = field(default_factory=list)
 
