@@ -14,7 +14,8 @@ from typing import Any, Protocol
 
 from detectors.core.docket import Docket
 from detectors.core.rules.outage import Stands, outage_of
-from detectors.core.rules.silence import HOLD_SECONDS, Case, SilenceRule
+from detectors.core.rules.silence import HOLD_SECONDS, SilenceRule
+from detectors.core.rules.silence_ladder import Case
 from detectors.core.types import Evidence
 from detectors.core.window import Arrivals
 from detectors.core.world import World
