@@ -1,15 +1,17 @@
 """What people and their programs ask of a witness: state, incidents, audit; their orders reach the leader by the ledger."""
 
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
 
 from detectors.witness.access import Role
 from detectors.witness.http import Pages, Refusal, answer, number, small_body
-from detectors.witness.ledger import Control
+from detectors.witness.ledger import Control, Ledger
 from detectors.witness.metrics import Metrics
 from detectors.witness.orders_check import check_approval, check_job, check_node, known_incident
 from detectors.witness.waiting import told
+from detectors.witness.words import STANDING
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
 
@@ -87,8 +89,8 @@ def _add_orders(pages: Pages, fleet: Fleet, policy: Policy) -> None:
             raise Refusal(400, "format", f"seconds must be above 0 and at most {MAINTENANCE_SECONDS_MAX:g}")
         what = "job" if "job" in body else "node"
         await (check_job if what == "job" else check_node)(ledger, fleet, target)
-        said = {**_said(body), "what": what}
-        await ledger.put_control(Control(kind="maintenance", key=target, body=said, seconds_left=float(seconds) if on else 0))
+        said = Control(kind="maintenance", key=target, body={**_said(body), "what": what}, seconds_left=float(seconds))
+        await (ledger.put_control(said) if on else _end(ledger, said))
         return answer({"ok": True, "order": "maintenance", what: target, "on": on, "seconds": seconds if on else 0})
 
     async def pause(request: web.Request) -> web.Response:
@@ -96,7 +98,8 @@ def _add_orders(pages: Pages, fleet: Fleet, policy: Policy) -> None:
         on = body.get("on", True)
         if not isinstance(on, bool):
             raise Refusal(400, "format", "on must be true or false")
-        await ledger.put_control(Control(kind="pause", key="*", body=_said(body), seconds_left=None if on else 0))
+        said = Control(kind="pause", key="*", body=_said(body))
+        await (ledger.put_control(said) if on else _end(ledger, said))
         return answer({"ok": True, "order": "pause", "on": on})
 
     for kind, key in (
@@ -109,6 +112,12 @@ def _add_orders(pages: Pages, fleet: Fleet, policy: Policy) -> None:
         once(kind, key)
     pages.add("POST", "/v1/maintenance", maintenance, Role.OPERATOR)
     pages.add("POST", "/v1/pause", pause, Role.OPERATOR)
+
+
+async def _end(ledger: Ledger, order: Control) -> None:
+    """Ends a standing order. Who ends it is written first: the leader that finds the order gone must find the name."""
+    await ledger.put_control(replace(order, kind=STANDING[order.kind][1], seconds_left=ONCE_SECONDS))
+    await ledger.put_control(replace(order, seconds_left=0))
 
 
 def _text(body: dict[str, Any], name: str) -> str:

@@ -159,6 +159,19 @@ async def test_peoples_orders_stand_in_the_ledger(
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "end"),
+    [("/v1/maintenance", {"node": "n1"}, ("maintenance_off", "n1", "bob")), ("/v1/pause", {}, ("resume", "*", "bob"))],
+)
+async def test_who_ends_a_standing_order_is_left_for_the_leader(
+    client: Client, ledger: SqliteLedger, path: str, body: dict[str, Any], end: tuple[str, str, str]
+) -> None:
+    for said in ({"who": "ann"}, {"who": "bob", "on": False}):
+        async with client.post(path, json={**body, **said}, headers=OPERATOR) as answer:
+            assert answer.status == 200
+    assert [(found.kind, found.key, found.body["who"]) for found in await ledger.controls()] == [end]
+
+
+@pytest.mark.parametrize(
     ("path", "body"),
     [
         ("/v1/maintenance", {}),

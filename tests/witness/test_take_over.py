@@ -30,11 +30,12 @@ async def test_a_standing_order_that_ends_while_nobody_leads_ends(office: Office
     """Or all actions would stay stopped for ever."""
     await office.ledger.put_control(Control(kind=kind, key=key, body={"who": "ann"}))
     await office.turn()
+    await office.ledger.put_control(Control(kind=ends, key=key, body={"who": "bob"}, seconds_left=60.0))
     await office.ledger.put_control(Control(kind=kind, key=key, body={}, seconds_left=0))
     await office.begin()
     await office.turn()
     assert said(office) == [(ends, key)]
-    assert [entry["who"] for entry in await office.ledger.audit()] == ["ann", "ann"]
+    assert [entry["who"] for entry in await office.ledger.audit()] == ["bob", "ann"]
 
 
 async def test_a_standing_order_that_goes_on_is_said_and_audited_once(office: Office) -> None:
