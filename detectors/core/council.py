@@ -157,6 +157,7 @@ class Council:
             case "job":
                 state = self.world.tell_job(signal, now)
                 self.world.restarted.clear()
+                self.register.spares_moved = True  # a spare on which a job ran may be free now
                 if state is not None:
                     self._restarted(state.name, state.attempt, now)
                 elif signal.data.get("over") and signal.job is not None:
@@ -239,6 +240,7 @@ class Council:
         return {
             "incidents": self.register.snapshot(), "past": list(self.register.past), "recovery": self.recovery.snapshot(),
             "doubted": doubted, "shown": sorted(self._shown | self.quorum.views.keys()), "odd": self.quorum.odd,
+            "spares_moved": self.register.spares_moved,
         }  # fmt: skip
 
     def saved(self) -> None:
@@ -253,6 +255,7 @@ class Council:
         self.recovery.restore(state["recovery"])
         self.box.before = dict(state.get("doubted", {}))
         self._kept = set(self.box.before)
+        self.register.spares_moved = bool(state.get("spares_moved"))
         self._shown, self.quorum.odd = set(state.get("shown", ())), dict(state.get("odd", {}))
         self._sweep_due = RESTORED
 

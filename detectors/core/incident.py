@@ -67,6 +67,8 @@ class Incident:
     asked: str = "watch"
     fence: int = 0
     actions: list[str] = field(default_factory=list)
+    #: Jobs whose restart it ordered -> the attempt that was to end.
+    restarted: dict[str, int] = field(default_factory=dict)
     #: Something that it asks for was not ordered yet: refused, or not yet looked at.
     held_back: bool = True
     #: The incident that explains this one, when it turned out to be a consequence.

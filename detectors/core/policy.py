@@ -75,14 +75,13 @@ class Guard:
             return f"limit: {len(self.drastic)} actions in the cluster within an hour"
         return self.domains.refuses(nodes, now) if self.domains is not None else None
 
-    def count(self, jobs: list[str], nodes: list[str], restart: bool, now: float) -> None:
-        """An incident's drastic actions were let through: they cost one together."""
+    def count(self, jobs: list[str], nodes: list[str], now: float) -> None:
+        """An incident's drastic actions were let through: they cost one together. `jobs`: those that are restarted."""
         self.drastic.append(now)
         if self.domains is not None:
             self.domains.count(nodes, now)
-        if restart:
-            for job in jobs:
-                self.restarts.setdefault(job, []).append(now)
+        for job in jobs:
+            self.restarts.setdefault(job, []).append(now)
 
     def snapshot(self) -> dict[str, Any]:
         """State for the next leader."""

@@ -4,32 +4,23 @@ A recovery belongs to a job's attempt. A second fault before the job steps again
 were replaced so far, under a larger fence, so that the order given before is void.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
+from detectors.core.brake import MassBrake
 from detectors.core.identity import short_hash
 from detectors.core.incident import OPEN, Incident, State
 from detectors.core.policy import DRASTIC, Guard
 from detectors.core.response import POISONED, Place, Planned, Spares, kept, recalled, suffering, taken_out, wanted
-from detectors.core.safety import Safety
+from detectors.core.safety import Loop, Safety
 from detectors.core.types import Action, OperatorEvent
 from detectors.core.world import JobState, World
 from outrider.config.policy import Policy
 from outrider.fleet import Fleet
 
-#: Incidents whose count by the brake is remembered; the brake looks at half a minute.
-COUNTED_MAX = 4096
+#: How the refusal of a drain begins that follows by itself once a spare is free.
+NO_SPARE = "limit: no spare is left"
 #: Orders about one node that its release waits for: the newest.
 AFTER_MAX = 8
-
-
-@dataclass(slots=True)
-class Loop:
-    """How often a job failed since its newest committed step."""
-
-    committed: int = -1
-    failures: int = 0
-    attempt: int = -1
 
 
 class Recovery:
@@ -47,7 +38,7 @@ class Recovery:
         self.safety = Safety.make(fleet, policy)
         self.guard = Guard(policy, domains=self.safety.domains)
         self.spares = Spares(fleet.spares)
-        self.size = len(fleet.nodes)
+        self.brake = MassBrake(policy, len(fleet.nodes))
         self.actions: dict[str, Action] = {}
         #: Nodes taken out -> incident that did it.
         self.quarantined: dict[str, str] = {}
@@ -56,19 +47,17 @@ class Recovery:
         self.loops: dict[str, Loop] = {}
         #: Incidents whose actions a brake holds back; tried again when it lets go.
         self.held: list[str] = []
-        self._lost: list[float] = []
-        #: Incidents that the brake has counted, oldest first.
-        self._counted: dict[str, None] = {}
 
     # --- orders ---
 
     def act(self, incident: Incident, doubted: set[str], now: float) -> list[Action]:
         """The actions of an incident, or their recorded refusals. `doubted`: nodes of other open incidents."""
-        self._brake(incident, now)
+        self.guard.hold_until = max(self.guard.hold_until, self.brake.weigh(incident, now))
         unfit = self._unfit(incident, doubted, now)
         claims_before = dict(self.spares.claimed)
         places = self._places(incident, unfit) if incident.response == "restart" else {}
-        plan = wanted(incident, self.world, places)
+        served = {job for job, place in places.items() if self._ordered(incident, job, place)}
+        plan = wanted(incident, self.world, places, served)
         if not plan:
             return []
         out: list[Action] = []
@@ -94,9 +83,10 @@ class Recovery:
 
         A job that misses some of its slots would only wait again.
         """
+        waited = incident.extra.pop("short_of_spares", None) is not None
         if incident.fault != "domain.lost" or not incident.extra.get("members"):
             return
-        if incident.extra.pop("short_of_spares", None) is not None:
+        if waited:
             incident.response = incident.asked
         if incident.response == "restart" and (lack := self.short(incident, doubted, now)) is not None:
             need, free = lack
@@ -104,13 +94,18 @@ class Recovery:
             incident.extra["short_of_spares"] = f"limit: {need} nodes to replace, {free} spares"
             incident.explanation += f"; {need} nodes would have to be replaced, and {free} spares are free"
 
-    def short(self, incident: Incident, doubted: set[str], now: float) -> tuple[int, int] | None:
-        """How many nodes of a lost domain must be replaced, and how many spares are free, if these are too few."""
-        unfit = self._unfit(incident, doubted, now)
-        free = sum(name not in self.spares.claimed and name not in unfit for name in self.spares.names)
+    def short(self, incident: Incident, doubted: set[str], now: float, leaving: int = 0) -> tuple[int, int] | None:
+        """How many spares an incident needs and how many are free, if these are too few: one for each node of a lost domain, or
+        one for a node that is to be drained beside the `leaving` ones that were told to leave before it."""
+        free = len(self._free(self._unfit(incident, doubted, now)))
         under_way = {item["from"] for name in incident.jobs for item in self.replaced.get(name, (0, []))[1]}
-        need = sum(node not in under_way for node in incident.extra["members"])
+        need = sum(node not in under_way for node in incident.extra.get("members", ())) or 1 + leaving
         return (need, free) if need > free else None
+
+    def _free(self, unfit: set[str]) -> list[str]:
+        """Spares that may take a slot, best first: neither claimed nor unfit, and no job runs there."""
+        names = [name for name in self.spares.names if name not in self.spares.claimed and name not in unfit]
+        return [name for name in names if not self.world.jobs_on(name)]
 
     def _unfit(self, incident: Incident, doubted: set[str], now: float) -> set[str]:
         """Nodes that may take no slot now."""
@@ -122,7 +117,7 @@ class Recovery:
         if refused is None and item.action in DRASTIC:
             refused = incident.extra.get("short_of_spares")
         if refused is None and item.action == "drain" and item.jobs and self._spares_gone(now):
-            refused = f"limit: no spare is left, and {item.target['node']} still works"
+            refused = f"{NO_SPARE}, and {item.target['node']} still works"
         if (refused or "").startswith("mode advise") and incident.id in self.safety.approvals.expired:
             refused = "approval: nobody answered in time"
         snapshot = item.action == "snapshot"
@@ -144,8 +139,7 @@ class Recovery:
     def _spares_gone(self, now: float) -> bool:
         """Whether the site has spares, and every one is taken or unfit."""
         unfit = self.safety.unfit(now) | set(self.quarantined)
-        free = [name for name in self.spares.names if name not in self.spares.claimed and name not in unfit]
-        return self.policy.drain_needs_spare and bool(self.spares.names) and not free
+        return self.policy.drain_needs_spare and bool(self.spares.names) and not self._free(unfit)
 
     def _note(self, incident: Incident, item: Planned, now: float) -> None:
         if item.action in ("quarantine", "drain"):
@@ -156,13 +150,22 @@ class Recovery:
             self.quarantined[item.target["node"]] = incident.id
         elif item.action == "restart":
             self.replaced[item.target["job"]] = (item.target["attempt"], item.target["replace"])
+            incident.restarted[item.target["job"]] = item.target["attempt"]
+
+    def _ordered(self, incident: Incident, job: str, place: Place) -> bool:
+        """Whether this incident ordered that very restart already: what is asked for now is what was refused beside it."""
+        attempt = self.world.jobs[job].attempt
+        return incident.restarted.get(job) == attempt and self.replaced.get(job) == (attempt, place.replace)
 
     def _settle(self, incident: Incident, out: list[Action], claims_before: dict[str, str], now: float) -> None:
-        restarts = [action for action in out if action.action == "restart"]
-        if restarts and all(action.refused for action in restarts):
-            self.spares.claimed = claims_before
+        restarts = [action for action in out if action.action == "restart" and action.refused is None]
+        used = {item["to"] for action in restarts for item in action.target["replace"]}
+        self.spares.claimed = {name: by for name, by in self.spares.claimed.items() if name in claims_before or name in used}
         if any(action.refused is None and action.action in DRASTIC for action in out):
-            self.guard.count(sorted(incident.jobs), incident.nodes, any(action.refused is None for action in restarts), now)
+            self.guard.count(sorted(action.target["job"] for action in restarts), incident.nodes, now)
+        waits = [action.refused for action in out if action.action == "drain" and (action.refused or "").startswith(NO_SPARE)]
+        if waits:
+            incident.extra["short_of_spares"] = waits[0]
         if any((action.refused or "").startswith("mode advise") for action in out):
             self.safety.approvals.ask(incident.id, now)
         if any((action.refused or "").startswith("brake") for action in out) and incident.id not in self.held:
@@ -175,6 +178,7 @@ class Recovery:
 
     def _places(self, incident: Incident, unfit: set[str]) -> dict[str, Place]:
         places = {}
+        taken: dict[str, str | None] = {}
         for state in suffering(incident, self.world):
             loop = self.loops.setdefault(state.name, Loop())
             if loop.attempt != state.attempt:  # a second fault of one attempt amends, it is no second failure
@@ -186,23 +190,30 @@ class Recovery:
             rule = "previous" if limit and loop.failures > limit else "newest"
             if incident.fault in POISONED:
                 rule = "last_good"
-            places[state.name] = Place(self._replace(incident, state, unfit), rule)
+            places[state.name] = Place(self._replace(incident, state, unfit, taken), rule)
         return places
 
-    def _replace(self, incident: Incident, state: JobState, unfit: set[str]) -> list[dict[str, Any]]:
-        """All slots of this attempt that change hands: those of a recovery under way, and the new ones."""
+    def _replace(self, incident: Incident, state: JobState, unfit: set[str], taken: dict[str, str | None]) -> list[dict[str, Any]]:
+        """All slots of this attempt that change hands: those of a recovery under way, and the new ones.
+
+        `taken`: node that is left -> its spare, one for all jobs that shared the node.
+        """
         attempt, before = self.replaced.get(state.name, (-1, []))
         replace = [dict(item) for item in before] if attempt == state.attempt else []
         out = set(taken_out(incident))
-        stand_ins: dict[str, str | None] = {}
+
+        def stand_in(node: str, unfit: set[str]) -> str | None:
+            if node not in taken:
+                taken[node] = self.spares.claim(incident.id, self._free(unfit))
+            return taken[node]
+
         for item in replace:
             if item["to"] in unfit:  # the stand-in itself is lost: another one takes its place
-                stand_ins.setdefault(item["to"], self.spares.claim(incident.id, unfit))
-                item["to"] = stand_ins[item["to"]]
+                item["to"] = stand_in(item["to"], unfit)
         held = {item["slot"] for item in replace}
         for node in sorted(out):
             slots = [slot for slot in state.node_ranks.get(node, ()) if slot not in held]
-            spare = self.spares.claim(incident.id, unfit | out) if slots else None
+            spare = stand_in(node, unfit | out) if slots else None
             replace += [{"slot": slot, "from": node, "to": spare} for slot in slots]
         return replace
 
@@ -241,7 +252,8 @@ class Recovery:
         incident = self.quarantined.pop(node, "")
         incident = incident or next((one.id for one in reversed(incidents.values()) if node in one.nodes), "")
         self.safety.unfit_spares.pop(node, None)
-        self.spares.claimed.pop(node, None)
+        if not self.standing_in(node):  # a recovery under way is putting a job there
+            self.spares.claimed.pop(node, None)
         taken = (one.decision_id for one in self.actions.values() if one.action in ("quarantine", "drain"))
         after = tuple(name for name in taken if self.actions[name].target.get("node") == node)[-AFTER_MAX:]
         self.fence += 1
@@ -252,20 +264,6 @@ class Recovery:
         )  # fmt: skip
 
     # --- brakes ---
-
-    def _brake(self, incident: Incident, now: float) -> None:
-        """Brake A: many nodes to be taken out within seconds, for whatever reason, and nothing that they share."""
-        if incident.id in self._counted or not (taken_out(incident) or (incident.response == "drain" and incident.nodes)):
-            return
-        if incident.response not in ("restart", "drain"):
-            return
-        self._counted[incident.id] = None
-        if len(self._counted) > COUNTED_MAX:
-            del self._counted[next(iter(self._counted))]
-        self._lost = [t for t in self._lost if now - t <= self.policy.brake_window_seconds]
-        self._lost.append(now)
-        if len(self._lost) > max(self.policy.brake_nodes, self.policy.brake_nodes_ratio * self.size):
-            self.guard.hold_until = max(self.guard.hold_until, now + self.policy.brake_hold_seconds)
 
     def let_go(self, incidents: dict[str, Incident], now: float) -> list[Incident]:
         """Incidents whose held actions may be tried again now."""
@@ -282,7 +280,7 @@ class Recovery:
             "fence": self.fence, "claimed": dict(self.spares.claimed), "quarantined": dict(self.quarantined),
             "replaced": {job: [attempt, items] for job, (attempt, items) in self.replaced.items()},
             "loops": {job: [loop.committed, loop.failures, loop.attempt] for job, loop in self.loops.items()},
-            "held": list(self.held), "lost": list(self._lost), "counted": list(self._counted),
+            "held": list(self.held), "lost": list(self.brake.lost), "counted": list(self.brake.counted),
             "guard": self.guard.snapshot(), "safety": self.safety.snapshot(), "actions": list(map(kept, self.actions.values())),
         }  # fmt: skip
 
@@ -292,8 +290,8 @@ class Recovery:
         self.spares.claimed, self.quarantined = dict(state["claimed"]), dict(state["quarantined"])
         self.replaced = {job: (int(attempt), list(items)) for job, (attempt, items) in state["replaced"].items()}
         self.loops = {job: Loop(*map(int, numbers)) for job, numbers in state["loops"].items()}
-        self.held, self._lost = list(state["held"]), list(state["lost"])
-        self._counted = dict.fromkeys(state["counted"])
+        self.held, self.brake.lost = list(state["held"]), list(state["lost"])
+        self.brake.counted = dict.fromkeys(state["counted"])
         self.safety.restore(state["safety"])
         self.guard.restore(state["guard"])
         self.actions = {one[0]: recalled(*one) for one in state.get("actions", ())}

@@ -149,17 +149,22 @@ class Register:
         return list(self.recovery.act(incident, doubted, now))
 
     def spares_back(self, now: float) -> list[Decision]:
-        """Orders what was refused for want of spares, where there are enough of them now and the jobs still wait."""
+        """Orders what was refused for want of spares, where there are enough of them now; not while a person has stopped all."""
+        if self.recovery.guard.paused:
+            return []
         self.spares_moved = False
         decisions: list[Decision] = []
         for incident in [one for one in self.open.values() if "short_of_spares" in one.extra]:
-            jobs = [(self.world.jobs.get(name), attempt) for name, attempt in incident.jobs.items()]
-            waits = all(job is not None and job.attempt == attempt for job, attempt in jobs)
-            if not waits or self.recovery.short(incident, self._doubted(incident), now):
-                continue
-            incident.explanation += "; spares are free again"
-            decisions += self.told(incident, now)
+            leaving = sum(one.response == "drain" and not one.held_back for one in self.open.values())
+            if self._waits(incident) and not self.recovery.short(incident, self._doubted(incident), now, leaving):
+                incident.explanation += "; spares are free again"
+                decisions += self.told(incident, now)
         return decisions
+
+    def _waits(self, incident: Incident) -> bool:
+        """Whether what was refused is still wanted: a job that was brought back meanwhile needs no restart."""
+        jobs = [(self.world.jobs.get(name), attempt) for name, attempt in incident.jobs.items()]
+        return incident.response == "drain" or all(job is not None and job.attempt == attempt for job, attempt in jobs)
 
     def _doubted(self, incident: Incident) -> set[str]:
         """Nodes of the other open incidents: none of them is a spare now."""

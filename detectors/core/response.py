@@ -47,13 +47,12 @@ class Spares:
         #: spare -> incident that took it.
         self.claimed: dict[str, str] = {}
 
-    def claim(self, incident: str, unfit: set[str]) -> str | None:
-        """The first spare that is free and not unfit; None if there is none."""
-        for name in self.names:
-            if name not in self.claimed and name not in unfit:
-                self.claimed[name] = incident
-                return name
-        return None
+    def claim(self, incident: str, free: list[str]) -> str | None:
+        """The first of the free ones; None if there is none."""
+        name = next(iter(free), None)
+        if name is not None:
+            self.claimed[name] = incident
+        return name
 
 
 def taken_out(incident: Incident) -> list[str]:
@@ -64,19 +63,25 @@ def taken_out(incident: Incident) -> list[str]:
 
 
 def suffering(incident: Incident, world: World) -> list[JobState]:
-    """The jobs that the incident touches and that still run."""
-    return [world.jobs[name] for name in sorted(incident.jobs) if name in world.jobs and not world.jobs[name].ended]
+    """The jobs that the incident touches, that still run, and that have not gone on in another attempt off its machines."""
+    out = taken_out(incident)
+    return [
+        state for name, attempt in sorted(incident.jobs.items())
+        if (state := world.jobs.get(name)) is not None and not state.ended
+        and (state.attempt <= attempt or any(node in state.node_ranks for node in out))
+    ]  # fmt: skip
 
 
-def wanted(incident: Incident, world: World, places: dict[str, Place]) -> list[Planned]:
+def wanted(incident: Incident, world: World, places: dict[str, Place], served: set[str]) -> list[Planned]:
     """The actions that the incident's response means, in their order.
 
     Args:
         incident: confirmed.
         world: jobs and slots.
         places: job -> where it goes on; a job that is not in it is not restarted (it fails again and again).
+        served: jobs whose restart was ordered already; nothing more is asked of them.
     """
-    jobs = suffering(incident, world)
+    jobs = [state for state in suffering(incident, world) if state.name not in served]
     plan: list[Planned] = []
     response = incident.response
     if incident.fault == "domain.lost" and response == "restart" and not taken_out(incident):
@@ -86,12 +91,12 @@ def wanted(incident: Incident, world: World, places: dict[str, Place]) -> list[P
             going = [state for state in jobs if state.name in places]
             if incident.fault not in POISONED:
                 plan += [_snapshot(state, incident) for state in jobs]
-            plan += [Planned("quarantine", {"node": node}, nodes=[node]) for node in taken_out(incident)]
+            plan += [Planned("quarantine", {"node": node}, _living(node, world), [node]) for node in taken_out(incident)]
             plan += [_restart(state, places[state.name]) for state in going]
-            if len(going) < len(jobs) or not plan:
+            if len(going) < len(jobs) or not (plan or served):
                 plan.append(_page(incident))
         case "drain":
-            plan += [Planned("drain", {"node": node}, [state.name for state in jobs], [node]) for node in incident.nodes]
+            plan += [Planned("drain", {"node": node}, _living(node, world), [node]) for node in incident.nodes]
             if not plan:
                 plan.append(_page(incident))
         case "page":
@@ -105,6 +110,11 @@ def wanted(incident: Incident, world: World, places: dict[str, Place]) -> list[P
         case _:
             pass
     return plan
+
+
+def _living(node: str, world: World) -> list[str]:
+    """The jobs that a node cannot be taken from without touching them: one that opted out keeps it."""
+    return sorted(state.name for state in world.jobs_on(node))
 
 
 def dead_ranks(incident: Incident, state: JobState) -> set[int]:

@@ -95,6 +95,15 @@ class Approvals:
 
 
 @dataclass(slots=True)
+class Loop:
+    """How often a job failed since its newest committed step."""
+
+    committed: int = -1
+    failures: int = 0
+    attempt: int = -1
+
+
+@dataclass(slots=True)
 class Safety:
     """All three, and what a new leader must know of them."""
 

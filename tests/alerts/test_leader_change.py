@@ -72,8 +72,8 @@ async def test_limits_and_offenders_keep_their_age_over_a_change_of_leader(open_
     first = await open_ledger()
     first.clock.offset += UP
     recovery, began = await leading(first), first.clock.monotonic()
-    recovery.guard.count(["j1"], ["n1"], True, began - 600.0)
-    recovery.guard.count(["j3"], ["n2"], True, began - 300.0)
+    recovery.guard.count(["j1"], ["n1"], began - 600.0)
+    recovery.guard.count(["j3"], ["n2"], began - 300.0)
     for days in (29, 1):
         recovery.safety.offenders.note("n1", began - days * DAY)
     recovery.safety.offenders.note("n2", began - DAY)

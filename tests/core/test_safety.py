@@ -34,13 +34,15 @@ class Room:
         self.now = 100.0
         self.out: list[Decision] = []
 
-    def accuse(self, node: str, fault: str = "gpu.fallen_off_bus", response: str = "restart", incarnation: str = "b1") -> None:
+    def accuse(
+        self, node: str, fault: str = "gpu.fallen_off_bus", response: str = "restart", incarnation: str = "b1", **more: Any
+    ) -> None:
         piece = Evidence(t=self.now, kind="xid", subject={"node": node}, effect="confirm", text="Xid 79")
         for witness in WITNESSES:
             vote = Vote(
                 key=f"{fault}|node={node}|{incarnation}", witness=witness, verdict=Verdict.FAULTY, fault=fault, culprit="gpu",
                 subject={"node": node}, incarnation=incarnation, response=response, repair="reboot_node", layers=("hardware",),
-                evidence=(piece,), reason="it fell off", reason_code="xid", t=self.now, decisive=True, extra={"sure": True},
+                evidence=(piece,), reason="it fell off", reason_code="xid", t=self.now, decisive=True, extra={"sure": True, **more},
             )  # fmt: skip
             self.out += self.council.observe(vote, self.now)
 
