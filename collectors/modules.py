@@ -9,7 +9,7 @@ Rights: root. Source of the meaning: `collectors/module_pages.py`; the kernel's 
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from collectors.ethtool_netlink import Cards, FolderCards, KernelCards
 from collectors.frame.changes import Changes
@@ -17,6 +17,7 @@ from collectors.frame.files import list_folder, read_int, read_text
 from collectors.frame.types import Collector, Note, NotSupported, Outcome, Place, Readings, Sample
 from collectors.module_pages import Module, read_module
 from collectors.port_list import PortPlace, find_ports
+from collectors.ports import read_state
 from outrider.signals import Signal
 
 #: Each module is read about this often: its values drift within minutes.
@@ -50,6 +51,7 @@ class Modules(Collector):
     def __init__(self, place: Place, note: Note) -> None:
         super().__init__(place, note)
         root = Path(place.section.sysfs_root)
+        self._net = root / "class/net"
         self._cards: Cards = KernelCards() if place.section.sysfs_root == "/sys" else FolderCards(root)
         self._ports: dict[tuple[str, str], _Port] = {}
         self._changes = Changes()
@@ -103,11 +105,17 @@ class Modules(Collector):
         if not told and key not in self._told_bad:
             return []
         self._told_bad = self._told_bad | {key} if told else self._told_bad - {key}
-        if not self._changes.due(key, told, now):
+        state = read_state(self._net, port.where.folder, port.where.interface)
+        up = state.up if state is not None else None
+        if not self._changes.due(key, (told, up), now):
             return []
+        data: dict[str, Any] = {"module_alarms": told, "up": up}
         words = ", ".join(one.replace("_", " ") for one in told) or "no alarm any more"
-        data = {"module_alarms": told}
-        return [self.signal(now, "port_counters", nic=nic, port=number, data=data, text=f"module of {nic}: {words}")]
+        which = ""
+        if port.module is not None:
+            data["module"] = {"vendor": port.module.vendor, "part": port.module.part, "serial": port.module.serial}
+            which = f" ({port.module.vendor} {port.module.part}, serial {port.module.serial})"
+        return [self.signal(now, "port_counters", nic=nic, port=number, data=data, text=f"module of {nic}{which}: {words}")]
 
 
 def read_sensors(device: Path) -> dict[str, tuple[float, float | None]]:

@@ -69,6 +69,20 @@ def parse_ib_state(state: str | None, physical: str | None, rate: str | None) ->
     return PortState(number == "4", float(match[1]) if match else None, detail)
 
 
+def read_state(net: Path, folder: Path | None, interface: str) -> PortState | None:
+    """State of a port, by its RDMA `folder`, else by its `interface` in `net` (/sys/class/net); None: gone, or senseless."""
+    if folder is not None:
+        place = str(folder)  # paths as text: joined hundreds of times each round, they would cost as much as the reading
+        return parse_ib_state(read_text(f"{place}/state"), read_text(f"{place}/phys_state"), read_text(f"{place}/rate"))
+    place = f"{net}/{interface}"
+    word = read_text(f"{place}/operstate")
+    if not word:
+        return None
+    carrier, speed = read_int(f"{place}/carrier"), read_int(f"{place}/speed")
+    up = word == "up" or (word == "unknown" and carrier != 0)
+    return PortState(up, speed / 1000 if speed and speed > 0 else None, word)
+
+
 class Ports(Collector):
     """See the module."""
 
@@ -147,16 +161,7 @@ class Ports(Collector):
         }
 
     def _state(self, port: _Port) -> PortState | None:
-        if port.folder is not None:
-            folder = str(port.folder)  # paths as text: joined hundreds of times each round, they would cost as much as the reading
-            return parse_ib_state(read_text(f"{folder}/state"), read_text(f"{folder}/phys_state"), read_text(f"{folder}/rate"))
-        folder = f"{self._net}/{port.interface}"
-        word = read_text(f"{folder}/operstate")
-        if not word:
-            return None
-        carrier, speed = read_int(f"{folder}/carrier"), read_int(f"{folder}/speed")
-        up = word == "up" or (word == "unknown" and carrier != 0)
-        return PortState(up, speed / 1000 if speed and speed > 0 else None, word)
+        return read_state(self._net, port.folder, port.interface)
 
     def _tell_state(self, key: tuple[str, str], port: _Port, state: PortState, now: float) -> list[Signal]:
         port.state = state

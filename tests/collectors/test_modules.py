@@ -245,6 +245,22 @@ def test_an_alarm_is_told_when_it_stands_and_when_it_ends(bench: Bench) -> None:
     assert ("outrider_module_flag", "eth0", "1", "receive_power_low_alarm") in bench.page()
 
 
+def test_an_alarm_says_which_module_it_is_and_whether_its_port_has_a_link(bench: Bench) -> None:
+    bench.card.complain(dark=True)
+    assert bench.told() == []
+    (bench.root / "class/net/eth0/operstate").write_text("down\n")
+    outcome = bench.read()
+    assert isinstance(outcome, Readings)
+    (told,) = outcome.signals
+    assert told.data == {
+        "module_alarms": ["receive_power_low_alarm"], "up": False,
+        "module": {"vendor": "EMULATED", "part": "QSFP28-100G-SR4", "serial": "SN-eth0"},
+    }  # fmt: skip
+    assert told.text == "module of eth0 (EMULATED QSFP28-100G-SR4, serial SN-eth0): receive power low alarm"
+    (bench.root / "class/net/eth0/operstate").write_text("up\n")
+    assert bench.told() == [["receive_power_low_alarm"]]  # the link is back, and the light is not
+
+
 def test_a_card_without_a_readable_module_says_so(bench: Bench) -> None:
     (bench.root / "class/net/eth0/ethtool/module-50-00").unlink()
     outcome = bench.read()

@@ -76,6 +76,46 @@ def test_blocks_that_cannot_be_corrected_are_an_error_of_the_link() -> None:
     assert "mlx5_1 port 1 of n2 has 50.0 blocks beyond correction (lost packets) a second" in change.explanation
 
 
+@pytest.mark.parametrize("name", ["rx_fec_uncorrectable_blocks", "fec_uncorrectable_cw_lane_0"])
+def test_drivers_have_other_names_for_lost_blocks(name: str) -> None:
+    cluster = Cluster()
+    for reading in range(4):
+        cluster.run(10.0)
+        data = {name: 500 * reading, "fec_corrected_blocks": 10**9 * reading}
+        cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data=data)
+    cluster.run(5.0)
+    assert [change.fault for change in cluster.changes("confirmed")] == ["link.errors"]
+
+
+LIGHT = ["receive_power_low_alarm", "transmit_power_low_alarm", "bias_low_alarm"]
+
+
+@pytest.mark.parametrize(("up", "alarms", "faults"), [
+    (False, LIGHT, []), (True, LIGHT, ["nic.degraded"]), (None, LIGHT, ["nic.degraded"]),
+    (False, [*LIGHT, "temperature_high_alarm"], ["nic.degraded"]), (False, ["supply_low_alarm"], ["nic.degraded"]),
+])  # fmt: skip
+def test_an_empty_socket_has_no_light_and_is_no_fault(up: bool | None, alarms: list[str], faults: list[str]) -> None:
+    cluster = Cluster()
+    cluster.run(5.0)
+    cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data={"module_alarms": alarms, "up": up})
+    cluster.run(60.0)
+    assert [change.fault for change in cluster.changes("confirmed")] == faults
+
+
+def test_a_port_that_fell_shows_what_its_module_says() -> None:
+    cluster = Cluster()
+    cluster.run(5.0)
+    cluster.signal("link", node="n2", nic="mlx5_1", port="1", data={"state": "down"})
+    cluster.run(2.0)
+    text = "module of mlx5_1 (NVIDIA MMS4X00, serial MT1): receive power low alarm"
+    data = {"module_alarms": ["receive_power_low_alarm"], "up": False}
+    cluster.signal("port_counters", node="n2", nic="mlx5_1", port="1", data=data, text=text)
+    cluster.run(120.0)
+    changes = cluster.changes("confirmed")
+    assert {change.fault for change in changes} == {"nic.down"}
+    assert all(text in [piece.text for piece in change.evidence] for change in changes)
+
+
 def test_strange_alarms_are_passed_over() -> None:
     cluster = Cluster()
     cluster.run(5.0)

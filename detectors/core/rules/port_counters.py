@@ -1,5 +1,7 @@
 """Running counters of network ports, and what their modules complain of: error rates, blinks that nobody saw, pause frames."""
 
+import re
+
 from detectors.core.rules.port_book import SAME_BLINK_SECONDS, PortBook
 from detectors.core.rules.shared_ports import Port
 from outrider.signals import Signal
@@ -18,6 +20,10 @@ ERROR_RATES = {
     # loss below 1e-10); the same laxer threshold as for other errors keeps a link that trains out.
     "fec_uncorrectable_blocks": (10.0, "blocks beyond correction (lost packets)"),
 }
+#: Drivers give that counter names of their own (`rx_fec_uncorrectable_blocks`, `fec_uncorrectable_cw_lane_0`).
+_LOST_BLOCKS = re.compile(r"fec.*uncorrect")
+#: Alarms of the light, which a port without a link has: nobody sends it any, and its own lasers may be off.
+_LIGHT = ("receive_power", "transmit_power", "bias")
 #: Pause frames a second that a device sends because it cannot take more; some are normal on a lossless fabric.
 PAUSES_PER_SECOND = 1000.0
 
@@ -50,7 +56,15 @@ class PortCounters:
                 self._grown(port, name, max(0.0, value - before), seconds, now)
 
     def _module(self, port: Port, signal: Signal, alarms: list[str], now: float) -> None:
-        """The port's cable, optical module or card complains by itself (too hot, no light, ..), or no longer does."""
+        """The port's cable, optical module or card complains by itself (too hot, no light, ..), or no longer does.
+
+        On a dark port the light proves nothing: an empty socket is no fault, and a link that fell is told as that, with the
+        module's word beside it.
+        """
+        if signal.data.get("up") is False:
+            if port.down_since is not None and alarms:
+                self._book.note(port, signal, now, ", ".join(alarms[:6]))
+            alarms = [alarm for alarm in alarms if not alarm.startswith(_LIGHT)]
         if not alarms:
             self._book.restore(port, now, "its module complains no more", "module")
             return
@@ -68,8 +82,9 @@ class PortCounters:
                 self._book.note(port, None, now, f"{name} grew by {growth:.0f}")
                 self._book.flaps(port, now)
             return
-        if name in ERROR_RATES:
-            limit, words = ERROR_RATES[name]
+        known = ERROR_RATES.get(name) or (ERROR_RATES["fec_uncorrectable_blocks"] if _LOST_BLOCKS.search(name) else None)
+        if known is not None:
+            limit, words = known
             port.bad[name] = port.bad.get(name, 0) + 1 if rate > limit else 0
             if port.bad[name] >= 2:
                 text = f"{port.nic} port {port.port} of {port.node} has {rate:.1f} {words} a second: {name}"
