@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from outrider.cli.options import config_again, config_option
+from outrider.cli.options import config_again, config_option, needed
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines for programs.")
 
@@ -19,7 +19,7 @@ def deliver(config: Path | None) -> int:
     """Drain the outbox: send webhooks to the targets of [alerts]. `outrider up` starts it by itself."""
     from alerts.deliverer import run
 
-    return run(None if config is None else str(config))
+    return run(str(needed(config)))
 
 
 @click.group(invoke_without_command=True)
@@ -124,7 +124,7 @@ def test_targets(target: str | None, config: Path | None, as_json: bool) -> int:
     """Send a test webhook, page or notice to TARGET (all targets without it) and say what came back. Exit 1 if one failed."""
     from alerts.people import print_attempts, try_targets
 
-    attempts = asyncio.run(try_targets(config, target))
+    attempts = asyncio.run(try_targets(needed(config), target))
     if as_json:
         for name, attempt in attempts:
             click.echo(json.dumps({"target": name, "outcome": attempt.outcome, "status": attempt.status, "reason": attempt.reason}))

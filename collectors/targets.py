@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from outrider.cli.options import config_option
+from outrider.cli.options import config_option, needed
 
 #: How Prometheus is told that a target speaks TLS; whom it trusts stands in its own `tls_config`.
 HTTPS = {"__scheme__": "https"}
@@ -28,7 +28,7 @@ def targets(config: Path | None, folder: Path) -> int:
     from outrider.config.witness import WitnessSection
     from outrider.errors import InputError
 
-    read = read_config(config)
+    read = read_config(needed(config))
     site = read.get(SiteSection).name
     agents = agent_targets(read.get(FleetSection), read.get(AgentSection), site)
     members = []

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from detectors.witness.logs import set_up_logs
-from outrider.cli.options import DEFAULT_CONFIG, config_option
+from outrider.cli.options import DEFAULT_CONFIG, config_option, needed
 from outrider.config.site import read_config
 
 
@@ -16,7 +16,7 @@ def witness(config: Path | None, name: str) -> None:
     """Runs one witness until it is interrupted."""
     from detectors.witness.process import run_witness
 
-    settings = read_config(config)
+    settings = read_config(needed(config))
     set_up_logs()
     run_witness(settings, name)
 
@@ -51,7 +51,7 @@ def doctor(config: Path | None, node: str | None, as_json: bool) -> int:
 
     colours = {"ok": "green", "warn": "yellow", "fail": "red", "unknown": "magenta"}
     failed = False
-    for finding in examine(read_config(config), node):
+    for finding in examine(read_config(needed(config)), node):
         failed = failed or finding.state == "fail"
         if as_json:
             click.echo(json.dumps(asdict(finding)))
@@ -69,13 +69,15 @@ def journal(config: Path | None, out: str | None) -> None:
     from outrider.config.witness import WitnessSection
     from outrider.errors import InputError
 
-    section = read_config(config).get(WitnessSection)
+    section = read_config(needed(config)).get(WitnessSection)
     lines = merge(Path(section.state_dir), tuple(member.name for member in section.members))
     first = next(lines)
     try:
         with click.open_file(out or "-", "wb") as stream:
             stream.write(first)
             stream.writelines(lines)
+    except BrokenPipeError:  # `| head`: the shell of the command line knows what to do
+        raise
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=out) from None
     if out:

@@ -151,6 +151,6 @@ def _print(decision: Any, shown: dict[str, Any]) -> None:
 
 def _summary(run: Replay) -> None:
     count = run.count
-    click.echo(f"{count.lines} lines and {count.automatic} automatic signals, {count.end_t:.1f} s of time")
+    click.echo(f"{count.lines} lines and {count.automatic} automatic signals, {count.end_t - count.start_t:.1f} s of time")
     for reason, number in sorted(count.skipped.items()):
         click.echo(f"not used: {number} x {reason}")

@@ -21,10 +21,11 @@ COUNCIL_KINDS = frozenset({"job", "phase", "snapshot", "maintenance"})
 
 @dataclass(slots=True)
 class Count:
-    """What a run went through. `skipped`: signals that nobody could use, by reason."""
+    """What a run went through, from `start_t` to `end_t`, seconds. `skipped`: signals that nobody could use, by reason."""
 
     lines: int = 0
     automatic: int = 0
+    start_t: float = 0.0
     end_t: float = 0.0
     skipped: dict[str, int] = field(default_factory=dict)
 
@@ -55,6 +56,7 @@ class Replay:
         for _, signal in signals:
             if not begun:  # a recorded trace begins with its first line, on whatever clock it was recorded
                 begun = True
+                self.count.start_t = signal.t
                 self._begin(signal.t)
             if signal.t >= self._next_time():
                 self._until(signal.t, including=False)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from detectors.witness.access import Role, token_for
+from outrider.cli.options import NO_SETTINGS
 from outrider.config.security import SecuritySection
 from outrider.config.site import Config
 from outrider.config.witness import WitnessSection
@@ -49,7 +50,7 @@ class Client:
         self._members = config.get(WitnessSection).members
         if not self._members:
             if config.path is None:
-                raise InputError("no outrider.toml here: name one with --config, or let `outrider up` write one for this machine")
+                raise InputError(NO_SETTINGS)
             raise InputError("names no witness", file=str(config.path), key="witness.members")
         self._security = config.get(SecuritySection)
         self._trust = {member.name: member.trust() for member in self._members}

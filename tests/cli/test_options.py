@@ -1,5 +1,8 @@
 """Every command that takes settings looks for them in the same places; what is not there is said, and not made by a question."""
 
+import gzip
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -104,8 +107,41 @@ def test_a_question_without_a_ledger_is_refused_in_one_line_and_makes_none(
         main(QUESTIONS[question])
     told = capsys.readouterr()
     assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1)
-    assert "no ledger is here" in told.err or "no journal" in told.err
+    assert ("no ledger is here" in told.err or "no journal" in told.err) or (not settings and "no outrider.toml" in told.err)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["doctor", "targets out", "deliver", "test", "journal", "witness --name w1", "status", "top --once", "incidents", "pause"],
+)
+def test_what_is_nothing_without_settings_says_so_and_makes_nothing(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the wrong folder: no empty lists for Prometheus, no deliverer of an empty outbox, no verdict on defaults."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OUTRIDER_CONFIG", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1) and f"no {DEFAULT_CONFIG} here" in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_has_enough_ends_a_journal_in_silence(tmp_path: Path) -> None:
+    """`outrider journal | head` is no mistake of anybody's."""
+    write_starter(tmp_path / DEFAULT_CONFIG)
+    signals = tmp_path / "outrider-state" / "w1" / "signals.jsonl.gz"
+    signals.parent.mkdir(parents=True)
+    line = '{"t":1.0,"kind":"step","node":"n1","job":"a","rank":0,"value":1,"to":["w1"]}\n'
+    text = '{"kind":"fleet","nodes":[{"node":"n1"}],"witnesses":["w1"]}\n' + line * 20_000  # more than a pipe holds
+    signals.write_bytes(gzip.compress(text.encode()))
+    command = [sys.executable, "-m", "outrider.cli.shell", "journal"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
+        assert asked.stdout is not None and asked.stderr is not None
+        assert asked.stdout.readline()
+        asked.stdout.close()
+        assert asked.stderr.read() == b""
 
 
 def test_targets_may_be_tried_before_there_is_a_ledger_and_make_none(

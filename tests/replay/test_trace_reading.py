@@ -153,3 +153,12 @@ def test_no_signal_whatever_stops_a_witness(signals: list[Signal]) -> None:
         for engine in engines:
             run_._take(engine.advance(later), later)
         run_.council.advance(later)
+
+
+def test_a_recorded_trace_lasts_from_its_first_line_whatever_its_clock(tmp_path: Path) -> None:
+    """A journal's clock is its machine's: two minutes of it are two minutes, not the hours since the machine was started."""
+    file = tmp_path / "journal.jsonl"
+    head = {"kind": "fleet", "nodes": [{"node": "n1"}], "witnesses": ["w1"]}
+    beats = [{"t": t, "kind": "heartbeat", "node": "n1"} for t in (5000.0, 5060.0, 5120.0)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in (head, *beats)))
+    assert "120.0 s of time" in CliRunner().invoke(replay, [str(file)], standalone_mode=False).output
