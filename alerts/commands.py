@@ -26,7 +26,7 @@ def deliver(config: Path | None) -> int:
 @config_option
 @json_option
 @click.option("--state", type=click.Choice(["pending", "sent", "done", "failed", "dead"]), help="Only rows in this state.")
-@click.option("--incident", help="Only rows of this incident.")
+@click.option("--incident", help="Only rows of this incident (the beginning of its name).")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @click.pass_context
 def outbox(context: click.Context, config: Path | None, as_json: bool, state: Any, incident: str | None, limit: int) -> int:
@@ -42,7 +42,7 @@ def outbox(context: click.Context, config: Path | None, as_json: bool, state: An
         for row in rows:
             click.echo(json.dumps(listed(row)))
     else:
-        print_rows(rows)
+        print_rows(rows, chosen=state is not None or incident is not None)
         print_gone(gone)
     return int(any(row.state == "dead" for row in rows) or bool(gone))
 

@@ -56,8 +56,23 @@ def _is_there(section: LedgerSection) -> bool:
 async def look(
     ledger: Ledger, state: RowState | None, incident: str | None, limit: int
 ) -> tuple[list[OutboxRow], list[dict[str, Any]]]:
-    """Rows of the outbox, and the targets that are gone."""
-    return await ledger.list_rows(state, incident, limit), await gone_targets(ledger)
+    """Rows of the outbox, and the targets that are gone. Of an incident the beginning of the name is enough.
+
+    Raises:
+        InputError: no incident, or more than one, has a name that begins so.
+    """
+    rows = await ledger.list_rows(state, incident, limit)
+    if not rows and incident is not None:
+        rows = await ledger.list_rows(state, (await known_incident(ledger, incident))["incident"], limit)
+    return rows, await gone_targets(ledger)
+
+
+async def known_incident(ledger: Ledger, name: str) -> dict[str, Any]:
+    """The incident whose name begins so, whole. Raises InputError: there is none, or more than one."""
+    found = await ledger.incident(name)
+    if found is None:
+        raise InputError(f"no incident, or more than one, has a name that begins with {name!r}")
+    return found
 
 
 def listed(row: OutboxRow) -> dict[str, Any]:
@@ -126,8 +141,8 @@ async def _attempt(sender: Sender, row: OutboxRow) -> Attempt:
         await sender.close()
 
 
-def print_rows(rows: list[OutboxRow]) -> None:
-    """A table for people."""
+def print_rows(rows: list[OutboxRow], chosen: bool) -> None:
+    """A table for people; `chosen`: a state or an incident was asked for, so that no row is no empty outbox."""
     table = Table(box=None, pad_edge=False)
     for title in ("row", "incident", "type", "target", "state", "tries", "what the other side said"):
         table.add_column(title, overflow="fold", no_wrap=title == "row")
@@ -135,7 +150,7 @@ def print_rows(rows: list[OutboxRow]) -> None:
         said = row.error or str(row.detail.get("said") or row.detail.get("note") or row.detail.get("effect") or "")
         state = "dry run" if row.dry_run and row.state == "done" else row.state
         table.add_row(row.id, row.incident, row.type, row.target or "-", state, str(row.attempts), said)
-    Console().print(table if rows else "The outbox is empty.")
+    Console().print(table if rows else f"{'No such row in the outbox' if chosen else 'The outbox is empty'}.")
 
 
 def print_gone(gone: list[dict[str, Any]]) -> None:

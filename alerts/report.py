@@ -8,14 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from alerts.people import listed, with_ledger
+from alerts.people import known_incident, listed, with_ledger
 from alerts.redact import Redactor
 from alerts.story import place_of, tell
 from detectors.witness.ledger import Ledger
 from detectors.witness.translate import TYPES, webhook_body
 from outrider.config.alerts import AlertsConfig
 from outrider.config.site import SiteSection, read_config
-from outrider.errors import InputError
 
 
 async def read_report(ledger: Ledger, limit: int) -> dict[str, Any]:
@@ -100,9 +99,7 @@ async def exported(config: Path | None, incident: str, raw: bool) -> dict[str, A
     redactor = Redactor(settings.redact)
 
     async def work(ledger: Ledger) -> dict[str, Any]:
-        picture = await ledger.incident(incident)
-        if picture is None:
-            raise InputError(f"no incident, or more than one, has a name that begins with {incident!r}")
+        picture = await known_incident(ledger, incident)
         rows = [listed(row) for row in await ledger.list_rows(incident=picture["incident"], limit=10_000)]
         page = tell(picture, settings, site, redactor)
         whole = {"site": site, "page": page.text(), **picture, "deliveries": rows}

@@ -55,7 +55,7 @@ def incidents(incident: str | None, config: Path | None, as_json: bool, state: s
 @click.command()
 @config_option
 @json_option
-@click.option("--incident", help="Only entries of this incident.")
+@click.option("--incident", help="Only entries of this incident (the beginning of its name).")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 def audit(config: Path | None, as_json: bool, incident: str | None, limit: int) -> int:
     """Show what was done, refused, approved and delivered, by whom and why; newest first."""
@@ -123,7 +123,7 @@ def release(node: str, config: Path | None, reason: str) -> None:
 @click.option("--off", is_flag=True, help="End the window now.")
 @click.option("--minutes", type=click.FloatRange(0.1, 1440), default=60, show_default=True, help="Length of the window.")
 def maintenance(name: str, config: Path | None, reason: str, is_job: bool, off: bool, minutes: float) -> None:
-    """Open (or end) a window of maintenance for a node: its silence is recorded and not acted on."""
+    """Open (or end) a window of maintenance for a node or job: what happens to it is recorded and not acted on."""
     what = "job" if is_job else "node"
     body = {what: name, "on": not off, "seconds": minutes * 60}
     text = f"maintenance of {what} {name} " + ("is over" if off else f"for {minutes:g} minutes")

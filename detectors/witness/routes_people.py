@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from detectors.core.incident import State
 from detectors.witness.access import Role
 from detectors.witness.http import Pages, Refusal, answer, number, small_body
 from detectors.witness.ledger import Control, Ledger
@@ -19,6 +20,8 @@ from outrider.fleet import Fleet
 MAINTENANCE_SECONDS_MAX = 86_400.0
 #: Longest text that a person may give with an order.
 TEXT_MAX = 500
+#: States of an incident that may be asked for.
+STATES = tuple(State)
 #: How long an order that is carried out once waits for a leader, seconds.
 ONCE_SECONDS = 3600.0
 
@@ -38,15 +41,21 @@ def add_routes(pages: Pages, metrics: Metrics, fleet: Fleet, policy: Policy) -> 
         return answer(await pages.status())
 
     async def incidents(request: web.Request) -> web.Response:
-        found = await ledger.incidents(int(number(request, "limit", 200, 1, 10_000)))
         wanted = request.query.get("state")
+        if wanted is not None and wanted not in STATES:
+            raise Refusal(400, "format", f"state: {wanted!r} is none of {', '.join(STATES)}")
+        found = await ledger.incidents(int(number(request, "limit", 200, 1, 10_000)))
         return answer([told(picture, policy) for picture in found if wanted is None or picture.get("state") == wanted])
 
     async def incident(request: web.Request) -> web.Response:
         return answer(told(await known_incident(ledger, request.match_info["incident"]), policy))
 
     async def audit(request: web.Request) -> web.Response:
-        return answer(await ledger.audit(int(number(request, "limit", 200, 1, 10_000)), request.query.get("incident")))
+        limit, name = int(number(request, "limit", 200, 1, 10_000)), request.query.get("incident")
+        entries = await ledger.audit(limit, name)
+        if not entries and name is not None:  # the beginning of a name, as lists show it; or one that nothing is known of
+            entries = await ledger.audit(limit, (await known_incident(ledger, name))["incident"])
+        return answer(entries)
 
     pages.add("GET", "/healthz", healthy, Role.ANYONE)
     pages.add("GET", "/metrics", page, Role.VIEWER)

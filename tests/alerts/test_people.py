@@ -208,7 +208,7 @@ def call(command: Any, *arguments: str) -> tuple[int, str]:
     return result.return_value, result.output
 
 
-def prepare(section: LedgerSection, *pictures: dict[str, Any]) -> None:
+def prepare(section: LedgerSection, incident: str = "i1") -> None:
     """A ledger with one dead letter, made without a running loop: the commands start their own."""
     import asyncio
 
@@ -216,9 +216,9 @@ def prepare(section: LedgerSection, *pictures: dict[str, Any]) -> None:
         ledger = make_ledger(section)
         await ledger.open()
         leader = Leader(ledger)
-        await leader.put(row("a"), row("b"))
+        await leader.put(row("a", incident=incident), row("b", incident=incident))
         await ledger.mark_dead("a", "422: no")
-        await write(leader, picture(), line={"event": "confirmed", "text": "token=abc"})
+        await write(leader, picture(incident), line={"event": "confirmed", "text": "token=abc"})
         await ledger.close()
 
     asyncio.run(make())
@@ -233,6 +233,16 @@ def test_dead_letters_are_listed_and_sent_again(site: Path, ledger_section: Ledg
     assert call(commands.outbox, "--config", str(site), "retry", "a")[0] == 0
     assert call(commands.outbox, "--config", str(site), "retry", "a")[0] == 1
     assert call(commands.outbox, "--config", str(site), "--json", "--state", "dead") == (0, "")
+
+
+def test_rows_of_an_incident_are_found_by_the_beginning_of_its_name(site: Path, ledger_section: LedgerSection) -> None:
+    """Lists show eight letters of a name; "empty" would be untrue of what was not found, or not asked for."""
+    prepare(ledger_section, incident="i1a2b3c4d5")
+    status, output = call(commands.outbox, "--config", str(site), "--json", "--incident", "i1a2")
+    assert (status, {json.loads(line)["id"] for line in output.splitlines()}) == (1, {"a", "b"})
+    with pytest.raises(InputError, match="begins with 'zz'"):
+        call(commands.outbox, "--config", str(site), "--incident", "zz")
+    assert call(commands.outbox, "--config", str(site), "--state", "sent") == (0, "No such row in the outbox.\n")
 
 
 def test_test_says_what_each_target_answered(site: Path, ledger_section: LedgerSection) -> None:

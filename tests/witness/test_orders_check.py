@@ -96,7 +96,26 @@ async def test_what_still_stands_of_a_node_that_left_the_fleet_can_be_ended(clie
     for path, body in (("maintenance", {"node": "n9", "on": False}), ("maintenance", {"node": "n1"})):
         async with client.post(f"/v1/{path}", json=body, headers=OPERATOR) as answer:
             assert answer.status == 200
-    assert [control.key for control in await ledger.controls()] == ["n1"]
+    assert [control.key for control in await ledger.controls() if control.kind == "maintenance"] == ["n1"]
+
+
+async def test_the_audit_of_an_incident_is_found_by_the_beginning_of_its_name(client: Client, ledger: SqliteLedger) -> None:
+    """ "Nothing was done" would be untrue where the name was not found."""
+    await write(ledger, "0123abcd99", "0123ffff99")
+    await ledger.put_audit([{"incident": "0123abcd99", "what": "ack"}])
+    for name, status in (("0123abcd99", 200), ("0123a", 200), ("0123", 404), ("nosuch", 404)):
+        async with client.get(f"/v1/audit?incident={name}", headers=OPERATOR) as answer:
+            told = await answer.json()
+        assert answer.status == status and (status == 404 or [entry["what"] for entry in told] == ["ack"])
+
+
+async def test_a_state_that_no_incident_can_have_is_refused(client: Client, ledger: SqliteLedger) -> None:
+    await write(ledger, "0123abcd99")
+    for state, status in (("confirmed", 200), ("refuted", 200), ("confrmed", 400)):
+        async with client.get(f"/v1/incidents?state={state}", headers=OPERATOR) as answer:
+            told = await answer.json()
+        assert answer.status == status
+    assert told["error"].startswith("state: 'confrmed' is none of suspected, confirmed")
 
 
 async def test_a_yes_in_mode_observe_is_no_success_and_leaves_nothing_behind(client: Client, ledger: SqliteLedger) -> None:
