@@ -10,6 +10,8 @@ from detectors.inspect.train_log.numbers import DIVERGED_LINES, SKIPS_MAX, Numbe
 from detectors.inspect.train_log.reruns import POISONED, judge_reruns
 from detectors.inspect.train_log.story import Story, Told
 
+_Ranks = dict[int | None, Series]
+
 #: Skipped steps in a row at a loss scale of 1: nothing is left to halve.
 SKIPS_AT_LOWEST: Final = 3
 #: Slower steps: so many lines in a row, after at least so many others, each this many times the median.
@@ -39,7 +41,9 @@ def _nan(story: Story, context: Context) -> list[Finding]:
     bad = {rank: one for rank, one in series.items() if one.bad}
     zero = {rank: one for rank, one in series.items() if _turned_zero(one)}
     spoken = [one for one in story.numeric if one.what == "nan_text"]
-    if not bad and not zero and story.numbers.bad_eval:
+    if bad or zero:
+        return [_not_finite(bad, zero, spoken, series, context)]
+    if story.numbers.bad_eval:
         return [
             finding(
                 "job.loss_nan",
@@ -51,60 +55,64 @@ def _nan(story: Story, context: Context) -> list[Finding]:
                 next_steps=POISONED,
             )
         ]
-    if not bad and not zero:
-        return [_spoken(spoken, story, context)] if spoken else []
+    return [_spoken(spoken, story, context)] if spoken else []
+
+
+def _not_finite(bad: _Ranks, zero: _Ranks, spoken: list[Told], series: _Ranks, context: Context) -> Finding:
+    """Ranks whose numbers are not finite, or that turned to exactly 0: it healed, comes again at one step, or lasts."""
     worst = max((bad or zero).values(), key=lambda one: one.bad_run)
-    lasting = any(one.bad_run >= 2 or (one.bad_run >= 1 and one.lines <= 3) for one in bad.values()) or bool(zero)
-    last_bad = any(one.bad_run for one in bad.values()) or bool(zero)
-    reasons = ", ".join(
-        text for text, _ in sum((one.bad_reasons for one in bad.values()), type(worst.bad_reasons)()).most_common(3)
-    )
-    reasons = reasons or "the loss is exactly 0"
+    reasons = _reasons(bad)
     evidence = [one.evidence() for one in spoken[:4]] + [
         mark.evidence() for mark in ([worst.first_bad] if worst.first_bad else []) + list(worst.texts)
     ]
     subject = _job(context) | _only_rank(bad or zero, series, context)
     where = f" first at step {worst.first_bad.step}" if worst.first_bad and worst.first_bad.step is not None else ""
-    if not last_bad and max(one.bad_run_longest for one in bad.values()) < 3:
-        return [
-            finding(
-                "job.loss_nan",
-                subject,
-                f"A step was not finite ({reasons},{where}), and the next ones are: it healed.",
-                evidence=evidence,
-                response="watch",
-                state="resolved",
-            )
-        ]
-    if again := _bad_again(bad):
-        return [
-            finding(
-                "job.loss_nan",
-                _job(context),
-                f"The numbers are not finite at step {again} in one attempt after the other ({reasons}): the same step, so "
-                f"its data or the program, no device.",
-                evidence=_unique(evidence),
-                culprit="data",
-                response="page",
-                repair="fix_data",
-                next_steps=("Look at the batch of that step, or skip it.", *POISONED[:2]),
-            )
-        ]
-    return [
-        finding(
+    still = any(one.bad_run for one in bad.values()) or bool(zero)
+    if not still and max(one.bad_run_longest for one in bad.values()) < 3:
+        return finding(
             "job.loss_nan",
             subject,
-            f"The numbers are not finite any more: {reasons},{where}{'' if lasting else ' (so far one line)'}. Whether "
-            f"program, data or a GPU began it is"
-            " not told, so no node is drained.",
-            evidence=_unique(evidence),
-            response="page",
-            next_steps=POISONED,
+            f"A step was not finite ({reasons},{where}), and the next ones are: it healed.",
+            evidence=evidence,
+            response="watch",
+            state="resolved",
         )
-    ]
+    if again := _bad_again(bad):
+        return _same_step(again, reasons, evidence, context)
+    lasting = any(one.bad_run >= 2 or (one.bad_run >= 1 and one.lines <= 3) for one in bad.values()) or bool(zero)
+    return finding(
+        "job.loss_nan",
+        subject,
+        f"The numbers are not finite any more: {reasons},{where}{'' if lasting else ' (so far one line)'}. Whether "
+        f"program, data or a GPU began it is"
+        " not told, so no node is drained.",
+        evidence=_unique(evidence),
+        response="page",
+        next_steps=POISONED,
+    )
 
 
-def _bad_again(bad: dict[int | None, Series]) -> int | None:
+def _reasons(bad: _Ranks) -> str:
+    """The most frequent signs, over all ranks."""
+    told: Counter[str] = sum((one.bad_reasons for one in bad.values()), Counter())
+    return ", ".join(text for text, _ in told.most_common(3)) or "the loss is exactly 0"
+
+
+def _same_step(step: int, reasons: str, evidence: list[EvidenceLine], context: Context) -> Finding:
+    return finding(
+        "job.loss_nan",
+        _job(context),
+        f"The numbers are not finite at step {step} in one attempt after the other ({reasons}): the same step, so "
+        f"its data or the program, no device.",
+        evidence=_unique(evidence),
+        culprit="data",
+        response="page",
+        repair="fix_data",
+        next_steps=("Look at the batch of that step, or skip it.", *POISONED[:2]),
+    )
+
+
+def _bad_again(bad: _Ranks) -> int | None:
     """The step at which two attempts turned bad, if there is one."""
     steps = Counter(step for one in bad.values() for step in one.began)
     return next(
