@@ -194,20 +194,24 @@ def _finite(one: Series, data: dict[str, Any], mark: Mark) -> None:
     else:
         one.skip_run = 0
     if reasons:
-        one.bad += 1
-        if not one.bad_here and mark.step is not None and len(one.began) < ATTEMPTS_MAX:
-            one.began.append(mark.step)
-        one.bad_here = True
-        one.bad_run += 1
-        one.bad_run_longest = max(one.bad_run_longest, one.bad_run)
-        one.first_bad = one.first_bad or mark
-        one.bad_reasons.update(reasons)
+        _count_bad(one, reasons, mark)
     elif not skipped:
         one.bad_run = 0
     if loss is not None:
         one.with_loss += 1
         if math.isfinite(loss):
             _value(one, loss, data, mark)
+
+
+def _count_bad(one: Series, reasons: list[str], mark: Mark) -> None:
+    one.bad += 1
+    if not one.bad_here and mark.step is not None and len(one.began) < ATTEMPTS_MAX:
+        one.began.append(mark.step)
+    one.bad_here = True
+    one.bad_run += 1
+    one.bad_run_longest = max(one.bad_run_longest, one.bad_run)
+    one.first_bad = one.first_bad or mark
+    one.bad_reasons.update(reasons)
 
 
 def _usually_has_loss(one: Series) -> bool:
