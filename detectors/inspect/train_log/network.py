@@ -174,12 +174,8 @@ def _by_counting(hard: list[Complaint], events: list[Told], context: Context) ->
     if ports:
         (node, nic), _ = ports.most_common(1)[0]
         port = next((one.data.get("port") for one in events if one.data.get("nic") == nic), None)
-        return _nic(
-            {"node": node, "nic": nic, "port": port},
-            "Its own port reported an error before the transport gave up.",
-            evidence,
-            context,
-        )
+        place = {"node": node, "nic": nic, "port": port}
+        return _nic(place, "Its own port reported an error before the transport gave up.", evidence, context)
     peer, votes = remotes.most_common(1)[0] if remotes else (None, 0)
     if peer and len(complainers) >= 2 and votes * 3 >= 2 * len(hard):
         return _blamed_peer(peer, [one for one in hard if one.remote == peer], evidence, context)
