@@ -48,19 +48,20 @@ def judge_reruns(story: Story, context: Context) -> list[Finding]:
     transient = _transient(verdicts, story, context)
     if transient:
         return _judge_transient(transient, lines, context)
-    place = _place(verdicts[0], story, context)
-    return [
-        finding(
-            "job.loss_nan",
-            {"job": context.job_name} | {"rank": place.get("rank")},
-            evidence=lines,
-            response="page",
-            repair="investigate",
-            explanation="The unexpected result repeats on the same GPU. Only a rerun on another GPU tells a bad device from "
-            "program or data.",
-            next_steps=("Resume from the snapshot with this rank on another GPU; keep the node out of other jobs until then.",),
-        )
-    ]
+    return [_open(_place(verdicts[0], story, context), lines, context)]
+
+
+def _open(place: dict[str, Any], lines: list[EvidenceLine], context: Context) -> Finding:
+    return finding(
+        "job.loss_nan",
+        {"job": context.job_name} | {"rank": place.get("rank")},
+        evidence=lines,
+        response="page",
+        repair="investigate",
+        explanation="The unexpected result repeats on the same GPU. Only a rerun on another GPU tells a bad device from "
+        "program or data.",
+        next_steps=("Resume from the snapshot with this rank on another GPU; keep the node out of other jobs until then.",),
+    )
 
 
 def _judge_transient(
