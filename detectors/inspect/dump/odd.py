@@ -8,7 +8,7 @@ from detectors.inspect.dump.activity import gil_holder, signature
 from detectors.inspect.dump.kernel import KernelWords
 from detectors.inspect.dump.seen import ODD_SHARE, Seen, subject_of
 from detectors.inspect.findings import Finding, finding
-from outrider.parsers.stacks import ProcessStack
+from outrider.parsers.stacks import ProcessStack, Thread
 
 
 def odd_of(seen: list[Seen], waiting: list[Seen], others: list[Seen]) -> list[Seen]:
@@ -52,18 +52,7 @@ _MEANING: Final[dict[str, tuple[str, str, str, str, str]]] = {
 def odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], context: Context) -> Finding:
     first = odd[0]
     if holder := gil_holder(first.process):
-        frame = holder.frames[0] if holder.frames else None
-        return finding(
-            "job.hang",
-            subject_of(odd, context),
-            f"Rank {first.rank}: thread {holder.name!r} holds the "
-            f"GIL{f' in {frame.function} ({frame.file})' if frame else ''}, so its main thread"
-            " cannot join the collective; the others wait.",
-            evidence=[one.evidence() for one in odd],
-            culprit="app",
-            response="restart",
-            repair="fix_app",
-        )
+        return _locked_out(odd, holder, context)
     if first.process.state in ("T", "Z"):
         what = "is stopped (a debugger or SIGSTOP)" if first.process.state == "T" else "is dead and not yet reaped"
         return finding(
@@ -90,6 +79,21 @@ def odd_one(odd: list[Seen], seen: list[Seen], kernel: dict[str, KernelWords], c
         f"{who}: {meaning}{where}, while the other {len(seen) - len(odd)} wait: the odd one out.",
         evidence=[one.evidence() for one in odd[:10]] + (words.evidence() if words else []),
         **known,
+    )
+
+
+def _locked_out(odd: list[Seen], holder: Thread, context: Context) -> Finding:
+    frame = holder.frames[0] if holder.frames else None
+    return finding(
+        "job.hang",
+        subject_of(odd, context),
+        f"Rank {odd[0].rank}: thread {holder.name!r} holds the "
+        f"GIL{f' in {frame.function} ({frame.file})' if frame else ''}, so its main thread"
+        " cannot join the collective; the others wait.",
+        evidence=[one.evidence() for one in odd],
+        culprit="app",
+        response="restart",
+        repair="fix_app",
     )
 
 
