@@ -175,12 +175,7 @@ def _together(seen: list[Seen], waiting: list[Seen], kernel: dict[str, KernelWor
             )
         ]
     common, count = Counter(one.activity for one in seen).most_common(1)[0]
-    limit = limit_of(context)
-    late = (
-        f" for {context.phase_elapsed_s:.0f} s, over the limit of {limit:.0f} s"
-        if limit is not None and context.phase_elapsed_s is not None
-        else ""
-    )
+    late = _late(context)
     if common in ("data", "storage") and count > len(seen) * 0.5:
         some = [one for one in seen if one.activity == common]
         if len({one.node for one in some}) > 1 or common == "storage":
@@ -197,6 +192,13 @@ def _together(seen: list[Seen], waiting: list[Seen], kernel: dict[str, KernelWor
             repair="fix_app" if known else "investigate",
         )
     ]
+
+
+def _late(context: Context) -> str:
+    limit = limit_of(context)
+    if limit is None or context.phase_elapsed_s is None:
+        return ""
+    return f" for {context.phase_elapsed_s:.0f} s, over the limit of {limit:.0f} s"
 
 
 def _missing(missing: list[int], lines: list[EvidenceLine], context: Context) -> Finding:
