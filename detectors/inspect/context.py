@@ -167,9 +167,7 @@ class Context:
 
 #: What is read of a context file; who reads `job_history` and `snapshots` takes what they hold.
 _SHAPE: Final[Shape] = {
-    **dict.fromkeys(
-        ("node", "job", "ranks", "instances", "addresses", "processes", "limits", "job_history", "snapshots")
-    ),
+    **dict.fromkeys(("node", "job", "ranks", "instances", "addresses", "processes", "limits", "job_history", "snapshots")),
     "inventory": [dict.fromkeys(("node", "index", "pci", "uuid", "nic", "netdev", "gid", "role"))],
     "topology": {"nics": None},
     "phase": {"name": None, "elapsed_s": None},
@@ -212,10 +210,7 @@ def make_context(raw: dict[str, Any], file: str = "context") -> Context:
         return value
 
     def number(where: dict[str, Any], key: str, place: str) -> float | None:
-        value = where.get(key)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise InputError("must be a number", file=file, key=f"{place}.{key}")
-        return value
+        return _number(where.get(key), f"{place}.{key}", file)
 
     def whole(where: dict[str, Any], key: str, place: str) -> int | None:
         value = number(where, key, place)
@@ -244,6 +239,12 @@ def make_context(raw: dict[str, Any], file: str = "context") -> Context:
         snapshots=raw.get("snapshots"),
         raw=raw,
     )
+
+
+def _number(value: Any, key: str, file: str) -> float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise InputError("must be a number", file=file, key=key)
 
 
 def _parts(rows: Any, file: str) -> list[Part]:
