@@ -151,14 +151,8 @@ def read_signals(
             if not line.strip():
                 continue
             signal = _again(line, file, number, unread)
-        if not math.isfinite(signal.t):
-            raise InputError(f"must be a finite number of seconds, not {signal.t}", file=file, line=number, key="t")
-        if signal.t < last:
-            raise InputError(f"time runs backwards ({signal.t} after {last})", file=file, line=number, key="t")
+        _check_delivery(signal, last, witnesses, file, number)
         last = signal.t
-        if signal.to is not None and not witnesses.issuperset(signal.to):
-            strange = sorted(set(signal.to) - witnesses)
-            raise InputError(f"unknown witness {strange[0]!r}", file=file, line=number, key="to")
         if signal.kind == "pause":
             _check_pause(signal, nodes, file, number)
             unread.tell(unknown_keys({"data": signal.data}, {"data": _PAUSE_DATA}), number)
@@ -171,6 +165,17 @@ def read_signals(
         elif signal.kind == "fleet":
             raise InputError("a second header", file=file, line=number, key="kind")
         yield number, signal
+
+
+def _check_delivery(signal: TraceSignal, last: float, witnesses: frozenset[str], file: str, number: int) -> None:
+    """When a signal comes, and to whom. `last`: when the one before it came."""
+    if not math.isfinite(signal.t):
+        raise InputError(f"must be a finite number of seconds, not {signal.t}", file=file, line=number, key="t")
+    if signal.t < last:
+        raise InputError(f"time runs backwards ({signal.t} after {last})", file=file, line=number, key="t")
+    if signal.to is not None and not witnesses.issuperset(signal.to):
+        strange = sorted(set(signal.to) - witnesses)
+        raise InputError(f"unknown witness {strange[0]!r}", file=file, line=number, key="to")
 
 
 def _again(line: bytes, file: str, number: int, unread: UnknownKeys) -> TraceSignal:
