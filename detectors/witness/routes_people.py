@@ -67,25 +67,40 @@ def add_routes(pages: Pages, metrics: Metrics, fleet: Fleet, policy: Policy) -> 
 
 
 def _add_orders(pages: Pages, fleet: Fleet, policy: Policy) -> None:
+    for kind, key in (
+        ("ack", "incident"),
+        ("approve", "incident"),
+        ("false_alarm", "incident"),
+        ("release", "node"),
+        ("reset_brake", ""),
+    ):
+        _add_once(pages, fleet, policy, kind, key)
+    _add_lasting(pages, fleet)
+
+
+def _add_once(pages: Pages, fleet: Fleet, policy: Policy, kind: str, key: str) -> None:
+    """An order that is carried out once; `key` names its target in the body."""
     ledger = pages.ledger
 
-    def once(kind: str, key: str) -> None:
-        """An order that is carried out once; `key` names its target in the body."""
+    async def take(request: web.Request) -> web.Response:
+        body = await small_body(request)
+        target = _text(body, key) if key else "*"
+        if key == "incident":
+            found = await known_incident(ledger, target)
+            target = found["incident"]
+            if kind == "approve":
+                check_approval(found, policy)
+        elif key == "node":
+            await check_node(ledger, fleet, target)
+        await ledger.put_control(Control(kind=kind, key=target, body=_said(body), seconds_left=ONCE_SECONDS))
+        return answer({"ok": True, "order": kind, "target": target})
 
-        async def take(request: web.Request) -> web.Response:
-            body = await small_body(request)
-            target = _text(body, key) if key else "*"
-            if key == "incident":
-                found = await known_incident(ledger, target)
-                target = found["incident"]
-                if kind == "approve":
-                    check_approval(found, policy)
-            elif key == "node":
-                await check_node(ledger, fleet, target)
-            await ledger.put_control(Control(kind=kind, key=target, body=_said(body), seconds_left=ONCE_SECONDS))
-            return answer({"ok": True, "order": kind, "target": target})
+    pages.add("POST", f"/v1/{kind}", take, Role.OPERATOR)
 
-        pages.add("POST", f"/v1/{kind}", take, Role.OPERATOR)
+
+def _add_lasting(pages: Pages, fleet: Fleet) -> None:
+    """Orders that stand until they end or are taken back: maintenance, and the pause of all actions."""
+    ledger = pages.ledger
 
     async def maintenance(request: web.Request) -> web.Response:
         body = await small_body(request)
@@ -111,14 +126,6 @@ def _add_orders(pages: Pages, fleet: Fleet, policy: Policy) -> None:
         await (ledger.put_control(said) if on else _end(ledger, said))
         return answer({"ok": True, "order": "pause", "on": on})
 
-    for kind, key in (
-        ("ack", "incident"),
-        ("approve", "incident"),
-        ("false_alarm", "incident"),
-        ("release", "node"),
-        ("reset_brake", ""),
-    ):
-        once(kind, key)
     pages.add("POST", "/v1/maintenance", maintenance, Role.OPERATOR)
     pages.add("POST", "/v1/pause", pause, Role.OPERATOR)
 
