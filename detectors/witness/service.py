@@ -41,7 +41,7 @@ from outrider.config.ledger import LedgerSection
 from outrider.config.policy import PolicySection
 from outrider.config.security import SecuritySection
 from outrider.config.site import Config, SiteSection
-from outrider.config.witness import WitnessSection
+from outrider.config.witness import Member, WitnessSection
 from outrider.errors import InputError
 from outrider.signals import Signal
 from outrider.tls import RenewedContext, readings, server_context
@@ -65,14 +65,8 @@ class Witness:
         Raises:
             InputError: the configuration names no such witness, or a secret cannot be used.
         """
+        self.config, self.name, self.member = config, name, _member(config, name)
         self.section = config.get(WitnessSection)
-        member = self.section.member(name)
-        if member is None:
-            known = ", ".join(one.name for one in self.section.members) or "none"
-            raise InputError(
-                f"no witness is called {name!r} (configured: {known})", file=str(config.path or ""), key="witness.members"
-            )
-        self.config, self.name, self.member = config, name, member
         self.names = tuple(one.name for one in self.section.members)
         site, agent = config.get(SiteSection), config.get(AgentSection)
         policy = config.get(PolicySection).under(site.mode)
@@ -96,13 +90,11 @@ class Witness:
         self.judge.listeners.append(self.sight.signal)
         self.intake = Intake(self.section.nodes_max)
         self.pages = Pages(Access.from_section(security), config, self.ledger, self.status, self.sight)
-        self._fleet = fleet
-        self._policy = policy
+        self._fleet, self._policy = fleet, policy
         self.receiver: HeartbeatReceiver | None = None
         self.tls: RenewedContext | None = None
         self.board = routes_agents.OrderBoard(self.ledger)
-        self.lag_seconds = 0.0
-        self.stalls = 0
+        self.lag_seconds, self.stalls = 0.0, 0
         self.peers: dict[str, bool] = {}
         self._standing: dict[str, Control] = {}
         self._jobs_place = 0
@@ -137,9 +129,7 @@ class Witness:
 
     def _application(self) -> web.Application:
         metrics = Metrics(self._readings, self.leader.tally.histograms)
-        routes_agents.add_routes(
-            self.pages, self.intake, self._hear, self.board, self.clock, self.section.signals_queue_max
-        )
+        routes_agents.add_routes(self.pages, self.intake, self._hear, self.board, self.clock, self.section.signals_queue_max)
         routes_people.add_routes(self.pages, metrics, self._fleet, self._policy)
         self.pages.add_rooms()
         return self.pages.application(self.section.batch_bytes_max)
@@ -286,3 +276,12 @@ class Witness:
             yield "outrider_votes_total", (verdict,), float(count)
         yield from self.leader.readings()
         yield from readings("witness", self.tls)
+
+
+def _member(config: Config, name: str) -> Member:
+    section = config.get(WitnessSection)
+    member = section.member(name)
+    if member is None:
+        known = ", ".join(one.name for one in section.members) or "none"
+        raise InputError(f"no witness is called {name!r} (configured: {known})", file=str(config.path or ""), key="witness.members")
+    return member
