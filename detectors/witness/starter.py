@@ -15,7 +15,15 @@ def write_starter(path: Path) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    state = path.resolve().parent / "outrider-state"
+    text = _settings(path.resolve().parent / "outrider-state")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
+
+
+def _settings(state: Path) -> str:
     cards = Path("/proc/driver/nvidia/gpus")
     gpus = sum(1 for _ in cards.iterdir()) if cards.is_dir() else 0
     members = "".join(
@@ -23,7 +31,7 @@ def write_starter(path: Path) -> None:
         f"http_port = {HTTP_PORT + index}\nheartbeat_port = {HEARTBEAT_PORT + index}\n"
         for index in range(3)
     )
-    text = f"""# Written by `outrider up`: one machine, three witnesses, nothing touched. Change it; `outrider doctor` checks it.
+    return f"""# Written by `outrider up`: one machine, three witnesses, nothing touched. Change it; `outrider doctor` checks it.
 [site]
 name = "local"
 mode = "observe"    # "advise": a person decides; "act": Outrider acts by itself
@@ -46,8 +54,3 @@ agent_token_file = "{state}/secrets/agent"
 operator_token_file = "{state}/secrets/operator"
 viewer_token_file = "{state}/secrets/viewer"
 """
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", file=str(path)) from None
