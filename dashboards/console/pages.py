@@ -34,7 +34,7 @@ def add_console(pages: Pages) -> None:
         return
     shell = Shell()
     others = [member.url for member in pages.config.get(WitnessSection).members]
-    policy, origins = content_policy(others), _origins(others)
+    policy = content_policy(others)
 
     async def home(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=302, headers={"Location": "/console/"})
@@ -45,13 +45,26 @@ def add_console(pages: Pages) -> None:
     async def file(request: web.Request) -> web.StreamResponse:
         return shell.file(request)
 
+    pages.add("GET", "/", home, Role.ANYONE)
+    pages.add("GET", "/console", home, Role.ANYONE)
+    pages.add("GET", "/console/", index, Role.ANYONE)
+    pages.add("GET", "/console/static/{build}/{name:.+}", file, Role.ANYONE)
+    _admit_others(pages, _origins(others))
+    _add_stream(pages, Feed(pages, section.streams_max), shell.build, others)
+    _add_facts(pages)
+    _add_jobs_and_nodes(pages)
+    _add_reports(pages, Path(section.reports_dir))
+
+
+def _admit_others(pages: Pages, origins: frozenset[str]) -> None:
+    """A page that another witness of this site served may ask here when that one died. The token is its proof, not a cookie."""
+
     async def preflight(request: web.Request) -> web.StreamResponse:
         if request.headers.get("Origin") not in origins:
             raise Refusal(403, "origin", "no page of that origin may ask here")
         return web.Response(status=204)
 
     async def allow(request: web.Request, response: web.StreamResponse) -> None:
-        """A page that another witness of this site served may ask here when that one died. The token is its proof, not a cookie."""
         origin = request.headers.get("Origin")
         if origin in origins:
             response.headers["Access-Control-Allow-Origin"] = str(origin)
@@ -60,15 +73,7 @@ def add_console(pages: Pages) -> None:
             response.headers["Vary"] = "Origin"
 
     pages.before_answer.append(allow)
-    pages.add("GET", "/", home, Role.ANYONE)
-    pages.add("GET", "/console", home, Role.ANYONE)
-    pages.add("GET", "/console/", index, Role.ANYONE)
-    pages.add("GET", "/console/static/{build}/{name:.+}", file, Role.ANYONE)
     pages.add("OPTIONS", "/{any:.*}", preflight, Role.ANYONE)
-    _add_stream(pages, Feed(pages, section.streams_max), shell.build, others)
-    _add_facts(pages)
-    _add_jobs_and_nodes(pages)
-    _add_reports(pages, Path(section.reports_dir))
 
 
 def _add_stream(pages: Pages, feed: Feed, build: str, others: list[str]) -> None:
