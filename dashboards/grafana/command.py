@@ -43,12 +43,8 @@ def dashboards(
     read = read_config(config)
     settings, told = read.get(AlertsConfig), read.get(SiteSection)
     if directory is not None:
-        path = grafana_path or site.GRAFANA_PATH
-        written = site.write(directory, told.name, settings, store=store, path=path)
-        for name in written if not as_json else ():
-            click.echo(name)
-        if as_json:
-            click.echo(json.dumps({"written": written}))
+        written = site.write(directory, told.name, settings, store=store, path=grafana_path or site.GRAFANA_PATH)
+        click.echo(json.dumps({"written": written}) if as_json else "\n".join(written))
     if url is None:
         return 0
     from dashboards.grafana.alert_rules import groups
@@ -57,14 +53,11 @@ def dashboards(
     rules = groups(told.name, settings, store, FOLDER_UID) if alert_rules else []
     boards = site.own_dashboards(settings).values()
     results = push(url, token, boards, rules, overwrite=overwrite, dry_run=dry_run)
-    for result in results:
-        if as_json:
-            click.echo(json.dumps({"uid": result.uid, "outcome": result.outcome, "detail": result.detail}))
-        else:
-            click.echo(
-                f"{'would be: ' if dry_run else ''}{result.uid}: {result.outcome}{f' ({result.detail})' if result.detail else ''}"
-            )
-    return int(any(result.outcome == "conflict" for result in results))
+    for one in results:
+        shown = {"uid": one.uid, "outcome": one.outcome, "detail": one.detail}
+        detail = f" ({one.detail})" if one.detail else ""
+        click.echo(json.dumps(shown) if as_json else f"{'would be: ' if dry_run else ''}{one.uid}: {one.outcome}{detail}")
+    return int(any(one.outcome == "conflict" for one in results))
 
 
 def _token(path: str | None) -> str:
