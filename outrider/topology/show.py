@@ -46,8 +46,7 @@ def tree(fleet: Fleet) -> "Tree":
     from rich.tree import Tree
 
     graph = site_graph(fleet)
-    many = counts(fleet, graph)
-    root = Tree(_sentence(many))
+    root = Tree(_sentence(counts(fleet, graph)))
     below: dict[Vertex, set[str]] = defaultdict(set)
     alone = {node.node for node in fleet.nodes}
     for part, way in ways_up(graph):
@@ -71,17 +70,22 @@ def tree(fleet: Fleet) -> "Tree":
     for vertex in sorted(tops, key=lambda one: (-graph.nodes[one]["tier"], one)):
         grow(root, vertex)
     for kind in ("rail", "rack", "power"):
-        if many[kind]:
-            branch = root.add(PLURALS[kind])
-            for vertex in sorted(one for one in graph if one[0] == kind):
-                branch.add(escape(f"{vertex[1]}: {_names(below[vertex])}"))
-    if many["mount"]:
-        branch = root.add("mounts")
-        for vertex in sorted(one for one in graph if one[0] == "mount"):
-            branch.add(escape(f"{vertex[1]}: {_names({one[1] for one in graph.predecessors(vertex)})}"))
+        _add_kind(root, PLURALS[kind], {vertex: below[vertex] for vertex in graph if vertex[0] == kind})
+    mounts = (vertex for vertex in graph if vertex[0] == "mount")
+    _add_kind(root, "mounts", {mount: {one[1] for one in graph.predecessors(mount)} for mount in mounts})
     if alone:
         root.add(escape(f"hang on nothing that is known: {_names(alone)}"))
     return root
+
+
+def _add_kind(root: "Tree", title: str, below: dict[Vertex, set[str]]) -> None:
+    """What else is shared, with the names that hang on it; nothing if there is none of the kind."""
+    from rich.markup import escape
+
+    if below:
+        branch = root.add(title)
+        for vertex, names in sorted(below.items()):
+            branch.add(escape(f"{vertex[1]}: {_names(names)}"))
 
 
 def hangs_on(fleet: Fleet, node: str) -> list[tuple[str, list[str]]]:
