@@ -11,6 +11,7 @@ import pytest
 
 from detectors.witness import doctor
 from detectors.witness.doctor import Finding, Patient
+from detectors.witness.doctor_folders import snapshot_folder
 from outrider.config.agent import AgentSection
 from outrider.config.alerts import AlertsConfig
 from outrider.config.fleet import FleetSection, NodeEntry
@@ -85,13 +86,13 @@ def test_a_secret_open_to_everybody_is_told(patient: Patient, tmp_path: Path) ->
 
 
 def test_a_snapshot_folder_that_is_not_there_fails_and_none_at_all_warns(patient: Patient, tmp_path: Path) -> None:
-    assert states(doctor._snapshot_folder(changed(patient, snapshots=SnapshotsSection(root=str(tmp_path / "no"))))) == ["fail"]
-    assert states(doctor._snapshot_folder(changed(patient, snapshots=SnapshotsSection()))) == ["warn"]
+    assert states(snapshot_folder(changed(patient, snapshots=SnapshotsSection(root=str(tmp_path / "no"))))) == ["fail"]
+    assert states(snapshot_folder(changed(patient, snapshots=SnapshotsSection()))) == ["warn"]
 
 
 def test_the_snapshot_check_leaves_nothing_behind(patient: Patient, tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
-    assert states(doctor._snapshot_folder(patient)) == ["ok"]
+    assert states(snapshot_folder(patient)) == ["ok"]
     assert sorted(tmp_path.iterdir()) == before
 
 
