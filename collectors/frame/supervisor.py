@@ -4,7 +4,6 @@ A child that is stuck is left alone until its call returns (or is killed, where 
 there is no second child of that group meanwhile: calls on a broken device do not pile up. Its series leave the metrics page.
 """
 
-import math
 import os
 import signal as signals
 import socket
@@ -20,8 +19,7 @@ from collectors.frame.health import CollectorState, collector_families
 from collectors.frame.nursery import nursery_pipe, start_nursery
 from collectors.frame.pipe import Exited, Pipe, PipeError, Read, Spawn, Spawned
 from collectors.frame.stuck import StuckChild, StuckMemory
-from collectors.frame.types import News, NoData, NotSupported, Place, Readings
-from outrider.metrics import METRICS
+from collectors.frame.types import News, Place
 from outrider.signals import Signal
 
 #: Pace at which stuck calls are looked for; with a deadline of 9 s at most they are told within 10.
@@ -31,8 +29,6 @@ STUCK_SOON_SECONDS = 2.5
 STUCK_AGAIN_SECONDS = 30.0
 #: First and longest wait before a lost child is replaced.
 BACKOFF_SECONDS = (1.0, 60.0)
-#: Samples of one collector on the page: 16 GPUs with 100 values each are 1,600.
-SAMPLES_MAX = 5_000
 
 
 @dataclass
@@ -205,30 +201,8 @@ class Supervisor:
         state = self.states.get(read.collector)
         if state is None:
             return
-        state.seconds = read.seconds
-        if read.same:
-            state.good_at = read.now if state.success else state.good_at
-            self.on_read(read)
-            return
-        match read.outcome:
-            case Readings(signals=found, samples=samples):
-                state.supported, state.success, state.reason, state.good_at = True, True, "", read.now
-                if samples is not None:
-                    state.samples = [one for one in samples if one.name in METRICS and math.isfinite(one.value)][:SAMPLES_MAX]
-                if found:
-                    state.last_signals = found
-                for one in found:
-                    self._emit(one)
-            case NoData(reason=reason):
-                state.supported, state.success, state.reason, state.good_at = True, True, reason, read.now
-                state.samples = []
-            case NotSupported(reason=reason):
-                state.supported, state.success, state.reason = False, None, reason
-                state.samples = []
-            case None:
-                state.supported, state.success, state.reason = True, False, read.error or "failed"
-                state.errors += 1
-                state.samples = []
+        for signal in state.take(read):
+            self._emit(signal)
         self.on_read(read)
 
     def _watch_call(self, child: _Child, busy: Begun, now: float) -> None:
