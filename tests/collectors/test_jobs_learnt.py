@@ -14,7 +14,8 @@ import pytest
 
 from collectors.frame.types import LocalRank, News, Note, Place, Readings
 from collectors.pods import pod_uid
-from collectors.processes import Process, Processes, choose_ranks, name_rank
+from collectors.processes import Processes
+from collectors.rank_names import Process, choose_ranks, name_rank
 from detectors.witness.roll import Roll
 from outrider.config.collectors import CollectorsSection
 from outrider.launchers import counted_apart, kubernetes_name, torchrun_name, world_of

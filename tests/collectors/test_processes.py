@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from collectors.frame.types import LocalRank, News, Note, Outcome, Place, Readings
-from collectors.processes import Process, Processes, belongs_here, choose_ranks, name_rank, parse_environment, parse_stat
+from collectors.processes import Processes
+from collectors.rank_names import Process, belongs_here, choose_ranks, name_rank, parse_environment, parse_stat
 from collectors.slurm_jobs import expand_nodes, expand_tasks, slots_of
 from outrider.config.collectors import CollectorsSection
 from outrider.signals import Signal
