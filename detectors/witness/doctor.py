@@ -16,12 +16,13 @@ from typing import Final, Literal
 
 from detectors.witness.client import open_straight
 from detectors.witness.doctor_folders import memory_folder, snapshot_folder
+from detectors.witness.doctor_settings import mode, secret_files, targets, witnesses
 from detectors.witness.doctor_tls import certificates
 from detectors.witness.findings import Finding, Patient, State
 from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
 from outrider.config.security import SecuritySection
-from outrider.config.site import Config, SiteSection
+from outrider.config.site import Config
 from outrider.config.witness import Member, WitnessSection
 from outrider.errors import InputError
 from outrider.wire import NODE_HEADER, NONCE_BYTES, probe_answer, probe_question
@@ -39,10 +40,11 @@ def examine(config: Config, name: str | None) -> Iterator[Finding]:
     node = next((node for node in config.get(FleetSection).nodes if node.node == name), None)
     patient = Patient(config=config, node=node, name=name)
     for check in (
-        _mode,
+        mode,
+        targets,
         _node,
-        _secrets,
-        _witnesses,
+        secret_files,
+        witnesses,
         _witness_answers,
         certificates,
         memory_folder,
@@ -53,16 +55,6 @@ def examine(config: Config, name: str | None) -> Iterator[Finding]:
         _receive,
     ):
         yield from check(patient)
-
-
-def _mode(patient: Patient) -> Iterator[Finding]:
-    mode = patient.config.get(SiteSection).mode
-    said = {
-        "observe": "records only what it would do",
-        "advise": "a person decides",
-        "act": "acts by itself within the policy's limits",
-    }
-    yield Finding(check="mode", state="ok", text=f"{mode}: {said[mode]}")
 
 
 def _node(patient: Patient) -> Iterator[Finding]:
@@ -88,34 +80,6 @@ def _node(patient: Patient) -> Iterator[Finding]:
             )
             return
     yield Finding(check="node", state="ok", text=f"{patient.name} at {address}")
-
-
-def _secrets(patient: Patient) -> Iterator[Finding]:
-    security = patient.config.get(SecuritySection)
-    for what, read in (("heartbeat key", security.heartbeat_keys), ("agents' token", security.agent_tokens)):
-        try:
-            read()
-        except InputError as error:
-            yield Finding(check="secrets", state="fail", text=f"{what}: {error}")
-        else:
-            yield Finding(check="secrets", state="ok", text=f"{what} is there and only its owner reads it")
-
-
-def _witnesses(patient: Patient) -> Iterator[Finding]:
-    section = patient.config.get(WitnessSection)
-    count = len(section.members)
-    if count == 0:
-        yield Finding(check="witnesses", state="fail", text="[witness] names none")
-        return
-    if count < 3 or count % 2 == 0:
-        yield Finding(
-            check="witnesses", state="warn", text=f"{count} witnesses: three or five bear one or two failures; others add none"
-        )
-    for vantage, names in section.shared_vantages().items():
-        state: State = "ok" if section.shared_vantage_ok else "warn"
-        yield Finding(
-            check="witnesses", state=state, text=f"{', '.join(names)} share one vantage point ({vantage}) and fall together"
-        )
 
 
 def _witness_answers(patient: Patient) -> Iterator[Finding]:

@@ -5,11 +5,12 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from detectors.witness import doctor
+from detectors.witness import doctor, doctor_settings
 from detectors.witness.doctor import Finding, Patient
 from detectors.witness.doctor_folders import snapshot_folder
 from outrider.config.agent import AgentSection
@@ -19,6 +20,7 @@ from outrider.config.ledger import LedgerSection
 from outrider.config.security import SecuritySection, write_secret
 from outrider.config.site import Config, SiteSection
 from outrider.config.snapshots import SnapshotsSection
+from outrider.config.targets import Target
 from outrider.config.witness import Member, WitnessSection
 
 
@@ -82,7 +84,36 @@ def test_an_address_of_another_machine_is_told(patient: Patient) -> None:
 
 def test_a_secret_open_to_everybody_is_told(patient: Patient, tmp_path: Path) -> None:
     (tmp_path / "agent").chmod(0o644)
-    assert states(doctor._secrets(patient)) == ["ok", "fail"]
+    assert states(doctor_settings.secret_files(patient)) == ["ok", "fail"]
+
+
+def test_a_token_of_people_is_looked_at_where_it_is(patient: Patient, tmp_path: Path) -> None:
+    """A node has none, and that is right; one that is there and no token would fail at the first command."""
+    section = msgspec.structs.replace(
+        patient.config.get(SecuritySection),
+        operator_token_file=str(tmp_path / "operator"),
+        viewer_token_file=str(tmp_path / "viewer"),
+    )
+    assert states(doctor_settings.secret_files(changed(patient, security=section))) == ["ok", "ok"]
+    write_secret(tmp_path / "viewer")
+    (tmp_path / "operator").write_text("swordfish\n")
+    (tmp_path / "operator").chmod(0o600)
+    found = list(doctor_settings.secret_files(changed(patient, security=section)))
+    assert [finding.state for finding in found] == ["ok", "ok", "fail", "ok"]
+    assert "operator:1: is not hexadecimal" in found[2].text and "swordfish" not in found[2].text
+
+
+@pytest.mark.parametrize("mode", ["advise", "act"])
+def test_a_mode_that_acts_wants_somebody_who_carries_orders_out(patient: Patient, mode: Any) -> None:
+    """Without one every restart is a dead letter; the mode alone looked well."""
+    acting = changed(patient, site=SiteSection(mode=mode))
+    assert states(doctor_settings.targets(patient)) == [], "nothing is ordered in mode observe"
+    pager = Target(name="pager", url="http://127.0.0.1:9/", types=("incident.confirmed",))
+    for told in ((), (pager,)):
+        assert states(doctor_settings.targets(changed(acting, alerts=AlertsConfig(targets=told)))) == ["warn"]
+    scheduler = Target(name="scheduler", url="http://127.0.0.1:9/")
+    (found,) = doctor_settings.targets(changed(acting, alerts=AlertsConfig(targets=(pager, scheduler))))
+    assert found.state == "ok" and "scheduler" in found.text and "pager" not in found.text
 
 
 def test_a_snapshot_folder_that_is_not_there_fails_and_none_at_all_warns(patient: Patient, tmp_path: Path) -> None:
@@ -132,6 +163,8 @@ def test_without_a_quorum_of_witnesses_it_fails(patient: Patient, closed_port: i
 
 def test_witnesses_that_fall_together_are_told(patient: Patient) -> None:
     members = tuple(Member(name=f"w{index}", http_port=1, heartbeat_port=1, address="10.0.0.1") for index in range(3))
-    assert states(doctor._witnesses(changed(patient, witness=WitnessSection(members=members)))) == ["warn"]
-    assert states(doctor._witnesses(changed(patient, witness=WitnessSection(members=members, shared_vantage_ok=True)))) == ["ok"]
-    assert states(doctor._witnesses(changed(patient, witness=WitnessSection(members=members[:2])))) == ["warn", "warn"]
+    assert states(doctor_settings.witnesses(changed(patient, witness=WitnessSection(members=members)))) == ["warn"]
+    assert states(doctor_settings.witnesses(changed(patient, witness=WitnessSection(members=members, shared_vantage_ok=True)))) == [
+        "ok"
+    ]
+    assert states(doctor_settings.witnesses(changed(patient, witness=WitnessSection(members=members[:2])))) == ["warn", "warn"]
