@@ -93,7 +93,7 @@ async def measure(members: dict[str, "subprocess.Popen[bytes]"], leader: str) ->
         fence += 1
         took.append(time.monotonic() - now)
         longest, last = max(longest, time.monotonic() - last), time.monotonic()
-    await other._reach(ledger._replica.revision)
+    await other._follower.reach(ledger._follower.replica.revision)
     agree = (await ledger.leader_state()).fence == (await other.leader_state()).fence == fence
     print(
         f"{len(took)} commits, median {statistics.median(took) * 1000:.1f} ms, longest gap {longest:.2f} s (etcd's leader killed),"

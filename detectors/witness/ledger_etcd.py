@@ -5,9 +5,7 @@ lease keeps a former leader out, and each replica judges a commit's verdicts, fe
 Leases are etcd leases. Reading costs no call: the replica is at hand, and it says so when it has lost touch.
 """
 
-import asyncio
 import contextlib
-import sqlite3
 import time
 import uuid
 from typing import Any
@@ -20,23 +18,15 @@ from detectors.witness import ledger_etcd_replica as log_entries
 from detectors.witness import ledger_sqlite_outbox as outbox
 from detectors.witness import ledger_sqlite_tables as tables
 from detectors.witness.ledger import Commit, ConflictError, Control, LeaderState, Lease, LedgerClock, LedgerError, OrderTo, Result
-from detectors.witness.ledger_etcd_client import VALUE_BYTES_MAX, CompactedError, Etcd, Pair, delete, has_value, is_absent, put
-from detectors.witness.ledger_etcd_replica import Entry, Replica
+from detectors.witness.ledger_etcd_client import VALUE_BYTES_MAX, Etcd, delete, has_value, is_absent, put
+from detectors.witness.ledger_etcd_follower import PARTS, Follower
+from detectors.witness.ledger_etcd_replica import Entry
 from detectors.witness.outbox import OutboxRow, RowState
 from outrider.config.ledger import LedgerSection
 from outrider.wire import Order
 
 log = structlog.get_logger()
 
-#: How an entry begins that went ahead in parts (no compressed entry begins so), and how many parts wait for their entry.
-PARTS = b"parts:"
-PARTS_MAX = 64
-#: How long an entry may take from etcd's yes to this replica, seconds; usually 2-3 ms.
-APPLY_SECONDS = 5.0
-#: A replica out of touch for longer says that it cannot be reached, seconds.
-STALE_SECONDS = 3.0
-#: Wait before a broken watch is tried again, seconds.
-RETRY_SECONDS = 0.2
 #: Operations of one transaction; etcd's default limit is 128.
 OPERATIONS = 100
 #: Superseded revisions of etcd are let go each so many seconds, the newest so many excepted (for watches that are a little behind).
@@ -52,47 +42,31 @@ class EtcdLedger:
     def __init__(self, section: LedgerSection) -> None:
         self._section = section
         self._etcd = Etcd(section.endpoints)
-        self._prefix = section.prefix.rstrip("/") + "/"
         self.clock = LedgerClock()
-        self._replica = Replica(section, self.clock)
-        self._changed = asyncio.Event()
-        self._moved = asyncio.Condition()
-        self._follower: asyncio.Task[None] | None = None
-        self._broken_since: float | None = None
+        self._follower = Follower(section, self._etcd, self.clock)
+        self._key = self._follower.key
         self._compacted = time.monotonic()
         self._leases: dict[str, tuple[str, int]] = {}
-        self._holders: dict[str, str] = {}
-        self._parts: dict[str, bytes] = {}
         self._vote_lease: tuple[str, float, float] = ("", 0.0, 0.0)
 
     async def open(self) -> None:
         await self._etcd.open()
         try:
-            await self._load(set_clock=True)
+            await self._follower.start()
         except LedgerError:
             await self._etcd.close()
             raise
-        self._follower = asyncio.create_task(self._follow())
 
     async def close(self) -> None:
-        if self._follower is not None:
-            self._follower.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._follower
+        await self._follower.stop()
         with contextlib.suppress(LedgerError):
             for lease, _ in self._leases.values():
                 await self._etcd.revoke(lease)
         await self._etcd.close()
-        self._replica.close()
+        self._follower.replica.close()
 
     async def changed(self, timeout_seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_seconds):  # wait_for of 3.11 may swallow a cancellation
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        self._changed.clear()
-        return True
+        return await self._follower.changed(timeout_seconds)
 
     # Leases
 
@@ -106,7 +80,7 @@ class EtcdLedger:
                     await self._etcd.transact([], [put(self._key("clock", ""), repr(self.clock.monotonic()).encode())])
                 return Lease(term=term, seconds_left=self._section.lease_seconds)
             del self._leases[name]
-        if self._holders.get(name) is not None:
+        if self._follower.holders.get(name) is not None:
             return None
         terms, _ = await self._etcd.read(self._key("term", name))
         before = next((pair for pair in terms if pair.key == self._key("term", name)), None)
@@ -121,17 +95,17 @@ class EtcdLedger:
             await self._etcd.revoke(lease)
             return None
         self._leases[name] = (lease, term)
-        await self._reach(revision)
+        await self._follower.reach(revision)
         return Lease(term=term, seconds_left=self._section.lease_seconds)
 
     async def resign(self, name: str, holder: str) -> None:
         held = self._leases.pop(name, None)
         if held is not None:
-            await self._reach(await self._etcd.revoke(held[0]))
+            await self._follower.reach(await self._etcd.revoke(held[0]))
 
     async def holder(self, name: str) -> str | None:
-        self._in_touch()
-        return self._holders.get(name)
+        self._follower.database()  # raises when it has lost touch
+        return self._follower.holders.get(name)
 
     # Votes
 
@@ -144,7 +118,7 @@ class EtcdLedger:
                 put(self._key("vote", f"{vote.witness}/{vote.key}"), log_entries.pack_vote(vote, wrote), lease) for vote in some
             ]
             _, revision = await self._etcd.transact([], puts)
-            await self._reach(revision)
+            await self._follower.reach(revision)
 
     async def _lease_for_votes(self, seconds: float, now: float) -> str:
         """One etcd lease serves all votes of a second: a lease a vote would cost etcd more than the vote."""
@@ -155,14 +129,14 @@ class EtcdLedger:
         return lease
 
     async def read_votes(self, after: int) -> tuple[int, list[Vote]]:
-        return tables.read_votes(self._in_touch(), after, time.monotonic())
+        return tables.read_votes(self._follower.database(), after, time.monotonic())
 
     # What goes through the log
 
     async def commit(self, commit: Commit, holder: str) -> None:
         lease = has_value(self._key("lease", "leader"), _lease_value(holder, commit.term))
         await self._append(log_entries.CommitEntry(commit), [lease])
-        if self._replica.entries >= FOLD_ENTRIES:
+        if self._follower.replica.entries >= FOLD_ENTRIES:
             await self._fold(lease)
 
     async def put_orders(self, orders: list[OrderTo]) -> None:
@@ -196,34 +170,34 @@ class EtcdLedger:
     # What the replica answers
 
     async def leader_state(self) -> LeaderState:
-        return tables.leader_state(self._in_touch())
+        return tables.leader_state(self._follower.database())
 
     async def read_orders(self, node: str, after: int, limit: int = 100) -> list[Order]:
-        return tables.read_orders(self._in_touch(), node, after, limit, time.monotonic())
+        return tables.read_orders(self._follower.database(), node, after, limit, time.monotonic())
 
     async def new_orders(self, after: int) -> tuple[int, set[str]]:
-        return tables.new_orders(self._in_touch(), after)
+        return tables.new_orders(self._follower.database(), after)
 
     async def due(self, now: float, limit: int = 100) -> list[OutboxRow]:
-        return outbox.due(self._in_touch(), now, limit)
+        return outbox.due(self._follower.database(), now, limit)
 
     async def list_rows(self, state: RowState | None = None, incident: str | None = None, limit: int = 200) -> list[OutboxRow]:
-        return outbox.listed(self._in_touch(), state, incident, limit)
+        return outbox.listed(self._follower.database(), state, incident, limit)
 
     async def results(self) -> list[Result]:
-        return outbox.results(self._in_touch(), time.monotonic())
+        return outbox.results(self._follower.database(), time.monotonic())
 
     async def controls(self, jobs_after: int = 0) -> list[Control]:
-        return tables.controls(self._in_touch(), time.monotonic(), jobs_after)
+        return tables.controls(self._follower.database(), time.monotonic(), jobs_after)
 
     async def incidents(self, limit: int = 200) -> list[dict[str, Any]]:
-        return tables.incidents(self._in_touch(), limit)
+        return tables.incidents(self._follower.database(), limit)
 
     async def incident(self, incident: str) -> dict[str, Any] | None:
-        return tables.incident(self._in_touch(), incident)
+        return tables.incident(self._follower.database(), incident)
 
     async def audit(self, limit: int = 200, incident: str | None = None) -> list[dict[str, Any]]:
-        return tables.audit(self._in_touch(), limit, incident)
+        return tables.audit(self._follower.database(), limit, incident)
 
     # The log
 
@@ -236,8 +210,8 @@ class EtcdLedger:
         won, revision = await self._etcd.transact(compare or [], [put(key, value)])
         if not won:
             raise ConflictError("lease", "this witness no longer leads")
-        await self._reach(revision)
-        return self._replica.outcome(key)
+        await self._follower.reach(revision)
+        return self._follower.replica.outcome(key)
 
     async def _put_parts(self, name: str, value: bytes) -> bytes:
         """An entry larger than etcd takes goes ahead in parts, which mean nothing until the entry names them."""
@@ -246,97 +220,10 @@ class EtcdLedger:
             await self._etcd.transact([], [put(self._key("part", f"{name}/{index:06}"), part)])
         return PARTS + str(len(parts)).encode()
 
-    def _whole(self, name: str, value: bytes) -> bytes:
-        """An entry's bytes, put together if they went ahead in parts."""
-        if not value.startswith(PARTS):
-            return value
-        return b"".join(self._parts.pop(f"{name}/{index:06}", b"") for index in range(int(value.removeprefix(PARTS))))
-
-    async def _reach(self, revision: int) -> None:
-        """Waits until the replica stands at `revision`."""
-        try:
-            async with asyncio.timeout(APPLY_SECONDS), self._moved:
-                await self._moved.wait_for(lambda: self._replica.revision >= revision)
-        except TimeoutError:
-            raise LedgerError(f"etcd: revision {revision} did not arrive within {APPLY_SECONDS:g} s") from None
-
-    async def _follow(self) -> None:
-        """Applies changes as they come; after a break it goes on from where it stood, or from the base."""
-        while True:
-            try:
-                async for pairs in self._etcd.watch(self._prefix, self._replica.revision + 1):
-                    for pair in pairs:
-                        self._take(pair)
-                    await self._stand_at(max((pair.revision for pair in pairs), default=self._replica.revision))
-                    if pairs:
-                        self._changed.set()
-            except LedgerError as error:
-                self._broken_since = self._broken_since or time.monotonic()
-                log.warning("ledger_unreachable", error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
-            except CompactedError:
-                await self._reload()
-
-    async def _reload(self) -> None:
-        try:
-            self._replica.close()
-            self._replica = Replica(self._section, self.clock)
-            await self._load()
-            self._changed.set()
-        except LedgerError as error:
-            log.warning("ledger_unreachable", error=str(error))
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _load(self, *, set_clock: bool = False) -> None:
-        """The base, every entry of the log since, then votes and leases, all as of one revision."""
-        pairs, revision = await self._etcd.read(self._prefix)
-        held = {pair.key: pair for pair in pairs}
-        kept = held.get(self._key("clock", ""))
-        if set_clock and kept is not None:  # first of all: the votes' times are moved to this clock
-            # The ledger's time as the last leader kept it: at most a third of a lease old, if one leads now.
-            self.clock.offset = float(kept.value) - time.monotonic()
-        head = held.get(self._key("base-head", ""))
-        folded = 0
-        if head is not None:
-            told = msgspec.json.decode(head.value)
-            folded = int(told["revision"])
-            keys = [self._key("base", f"{folded}/{index:06}") for index in range(told["chunks"])]
-            self._replica.load(b"".join(held[key].value for key in keys))
-        for pair in pairs:
-            if pair.revision > folded or not pair.key.startswith(self._key("log", "")):
-                self._take(pair)
-        await self._stand_at(revision)
-
-    def _take(self, pair: Pair) -> None:
-        kind, _, name = pair.key.removeprefix(self._prefix).partition("/")
-        match kind:
-            case "part" if not pair.deleted:
-                self._parts[name] = pair.value
-                while len(self._parts) > PARTS_MAX:
-                    self._parts.pop(next(iter(self._parts)))
-            case "log" if not pair.deleted:
-                self._replica.apply(pair.key, self._whole(name, pair.value), pair.revision)
-            case "vote" if not pair.deleted:
-                self._replica.vote(pair.value)
-            case "base-head":
-                self._replica.entries = 0
-            case "lease" if pair.deleted:
-                self._holders.pop(name, None)
-            case "lease":
-                self._holders[name] = msgspec.json.decode(pair.value)["holder"]
-            case _:
-                pass
-
-    async def _stand_at(self, revision: int) -> None:
-        self._broken_since = None
-        async with self._moved:
-            self._replica.revision = revision
-            self._moved.notify_all()
-
     async def _fold(self, leads: dict[str, Any]) -> None:
         """Writes the replica as the new base, and only when that stands deletes what it replaces."""
-        revision, whole = self._replica.revision, self._replica.dump()
-        self._replica.entries = 0
+        revision, whole = self._follower.replica.revision, self._follower.replica.dump()
+        self._follower.replica.entries = 0
         chunks = [whole[start : start + VALUE_BYTES_MAX // 2] for start in range(0, len(whole), VALUE_BYTES_MAX // 2)]
         for index, chunk in enumerate(chunks):
             await self._etcd.transact([leads], [put(self._key("base", f"{revision}/{index:06}"), chunk)])
@@ -359,18 +246,7 @@ class EtcdLedger:
         if not self._section.compact or now - self._compacted < COMPACT_SECONDS:
             return
         self._compacted = now
-        await self._etcd.call("/v3/kv/compaction", {"revision": str(max(1, self._replica.revision - REVISIONS_KEPT))})
-
-    def _in_touch(self) -> sqlite3.Connection:
-        """The replica's database. Raises LedgerError when it has lost touch for too long to be believed."""
-        if self._broken_since is not None and time.monotonic() - self._broken_since > STALE_SECONDS:
-            raise LedgerError("etcd: no touch with the cluster; what this process knows may be old")
-        if self._follower is not None and self._follower.done():  # a bug of ours, and better told than hidden
-            raise LedgerError("etcd: the replica no longer follows; the log tells why")
-        return self._replica.database
-
-    def _key(self, kind: str, name: str) -> str:
-        return f"{self._prefix}{kind}/{name}"
+        await self._etcd.call("/v3/kv/compaction", {"revision": str(max(1, self._follower.replica.revision - REVISIONS_KEPT))})
 
 
 def _lease_value(holder: str, term: int) -> bytes:

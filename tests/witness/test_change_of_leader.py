@@ -21,7 +21,7 @@ from leader_script import live
 from leader_town import NODES, WITNESSES, AtOnce, Drop, Town
 from witness_doubles import CaughtUp
 
-from detectors.witness import ledger, ledger_etcd, ledger_etcd_replica, ledger_sqlite, ledger_sqlite_schema
+from detectors.witness import ledger, ledger_etcd, ledger_etcd_follower, ledger_etcd_replica, ledger_sqlite, ledger_sqlite_schema
 from detectors.witness.ledger_etcd import EtcdLedger
 from outrider.clock import ManualClock
 from outrider.config.ledger import LedgerSection
@@ -64,7 +64,7 @@ def quiet() -> Iterator[None]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """The ledger's time is the town's."""
     made = ManualClock(1000.0)
-    for module in (ledger, ledger_sqlite, ledger_sqlite_schema, ledger_etcd, ledger_etcd_replica):
+    for module in (ledger, ledger_sqlite, ledger_sqlite_schema, ledger_etcd, ledger_etcd_follower, ledger_etcd_replica):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=made.monotonic, time=made.wall))
     return made
 

@@ -65,7 +65,7 @@ async def test_who_starts_after_the_log_was_folded_knows_all_and_each_thing_once
         assert len(found["history"]) == 1
         # Both go on alike from there.
         await commit(ledger, 8, outbox=(a_row("d8"),))
-        await late._reach(ledger._replica.revision)
+        await late._follower.reach(ledger._follower.replica.revision)
         assert (await late.leader_state()).fence == 8
     finally:
         await late.close()
@@ -78,7 +78,7 @@ async def test_a_dead_leaders_place_is_free_after_its_lease(section: LedgerSecti
     assert lease is not None
     dead._leases.clear()  # it is gone and gives nothing back
     await dead.close()
-    await ledger._reach(dead._replica.revision)
+    await ledger._follower.reach(dead._follower.replica.revision)
     assert await ledger.acquire("leader", "w2") is None
     async with asyncio.timeout(10):
         while (new := await ledger.acquire("leader", "w2")) is None:
@@ -111,7 +111,7 @@ async def test_a_broken_watch_goes_on_where_it_stood(ledger: EtcdLedger, section
     await other.open()
     try:
         await commit(ledger, 1)
-        await other._reach(ledger._replica.revision)
+        await other._follower.reach(ledger._follower.replica.revision)
         assert len(await other.incidents()) == 1
     finally:
         await other.close()
@@ -121,13 +121,13 @@ async def test_history_that_was_compacted_away_is_read_anew(ledger: EtcdLedger, 
     other = EtcdLedger(section)
     await other.open()
     try:
-        assert other._follower is not None
-        other._follower.cancel()
+        assert other._follower.task is not None
+        other._follower.task.cancel()
         for index in range(3):
             await commit(ledger, index)
-        await ledger._etcd.call("/v3/kv/compaction", {"revision": str(ledger._replica.revision)})
-        other._follower = asyncio.create_task(other._follow())
-        await other._reach(ledger._replica.revision)
+        await ledger._etcd.call("/v3/kv/compaction", {"revision": str(ledger._follower.replica.revision)})
+        other._follower.task = asyncio.create_task(other._follower.follow())
+        await other._follower.reach(ledger._follower.replica.revision)
         assert len(await other.incidents()) == 3
     finally:
         await other.close()
@@ -144,7 +144,7 @@ async def test_what_is_no_entry_of_ours_is_passed_over(ledger: EtcdLedger) -> No
 
     await ledger._etcd.transact([], [put(ledger._key("log", "junk"), b"junk"), put(ledger._key("vote", "junk"), b"{}")])
     await commit(ledger, 1)
-    assert ledger._replica.refused_entries == 2
+    assert ledger._follower.replica.refused_entries == 2
     assert len(await ledger.incidents()) == 1
 
 
@@ -169,12 +169,12 @@ async def test_a_decision_larger_than_etcd_takes_goes_ahead_in_parts(
     await late.open()
     try:
         assert len(await late.list_rows(limit=1000)) == 300
-        assert late._parts == {}
+        assert late._follower._parts == {}
     finally:
         await late.close()
     monkeypatch.setattr(ledger_etcd, "FOLD_ENTRIES", 1)
     await commit(ledger, 2)
-    assert await ledger._etcd.read(ledger._key("part", ""), keys_only=True) == ([], ledger._replica.revision)
+    assert await ledger._etcd.read(ledger._key("part", ""), keys_only=True) == ([], ledger._follower.replica.revision)
 
 
 async def test_votes_that_a_late_starter_reads_have_the_ledgers_times(ledger: EtcdLedger, section: LedgerSection) -> None:

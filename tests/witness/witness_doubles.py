@@ -142,7 +142,7 @@ class CaughtUp:
 
         async def later(*arguments: Any, **named: Any) -> Any:
             if name != "changed":
-                await self.ledger._reach(max(other._replica.revision for other in self.others))
+                await self.ledger._follower.reach(max(other._follower.replica.revision for other in self.others))
             return await call(*arguments, **named)
 
         return later
