@@ -17,7 +17,7 @@ import msgspec
 from alerts.bodies import Data
 from alerts.run_command import filled, run_command
 from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, fence_of, job_of, node_of, reason_of
-from alerts.schedulers.ranks import DamagedError, file_name, make_map, moved, write_map
+from alerts.schedulers.ranks import DamagedError, UnwritableError, make_map, moved, write_map, write_whole
 from outrider.config.targets import HostsTarget
 from outrider.wire import UNREADABLE
 
@@ -153,7 +153,11 @@ class HostsScheduler:
     @contextmanager
     def _held(self) -> Iterator[State]:
         """The state under a lock that other processes honour as well."""
-        with (self._folder / ".lock").open("w") as lock:
+        try:
+            lock = (self._folder / ".lock").open("w")
+        except OSError as error:
+            raise UnwritableError(f"{error.filename}: it cannot be written: {error.strerror}") from None
+        with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self._read()
 
@@ -172,9 +176,7 @@ class HostsScheduler:
         self._write(msgspec.structs.replace(state, jobs=state.jobs | {name: job}))
 
     def _write(self, state: State) -> None:
-        temporary = self._folder / f".{file_name('state')}.new"
-        temporary.write_bytes(msgspec.json.encode(state))
-        temporary.replace(self._folder / "state.json")
+        write_whole(self._folder / "state.json", msgspec.json.encode(state))
 
 
 def _judge(job: Job, order: Data) -> Done | None:

@@ -29,6 +29,8 @@ TAINT: Final = "outrider.dev/quarantined"
 UP_TO: Final = "outrider.dev/ended-up-to"
 STAGE: Final = "outrider.dev/stage"
 CONDITION: Final = "OutriderHealthy"
+#: On a node that somebody had cordoned before us: it stays so when ours is taken off.
+CORDONED: Final = "outrider.dev/cordoned-before"
 #: How long pods may take to go; then the call fails and the next try goes on from there.
 GONE_SECONDS: Final = 60.0
 #: A label's value. Source: Kubernetes, "Labels and Selectors", syntax and character set.
@@ -74,15 +76,14 @@ class KubernetesScheduler:
                 status[:] = [Done(status="old_fence", note=f"{name} was taken out again by fence {notes[FENCE]}")]
                 return None
             taints = [taint for taint in node["spec"].get("taints") or () if taint["key"] != TAINT]
-            return {
-                "metadata": {"annotations": {FENCE: None, INCIDENT: None, REASON: None}},
-                "spec": {"unschedulable": None, "taints": taints or None},
-            }
+            off: Object = {"taints": taints or None} if CORDONED in notes else {"unschedulable": None, "taints": taints or None}
+            return {"metadata": {"annotations": {FENCE: None, INCIDENT: None, REASON: None, CORDONED: None}}, "spec": off}
 
-        if await self._change_node(name, make) is None:
+        if (node := await self._change_node(name, make)) is None:
             return status[0]
         await self._condition(name, True, "Released", "released by Outrider")
-        return Done(status="done", note=f"{name} is in service again")
+        kept = (node["spec"] or {}).get("unschedulable")
+        return Done(status="done", note=f"{name} is {'as it was: a person has cordoned it' if kept else 'in service again'}")
 
     async def restart(self, order: Data) -> Done:
         job = job_of(order)
@@ -122,8 +123,10 @@ class KubernetesScheduler:
                 return None
             taints = [taint for taint in node["spec"].get("taints") or () if taint["key"] != TAINT]
             taints.append({"key": TAINT, "value": (order.fault or "unknown")[:63], "effect": effect})
-            notes = {FENCE: str(order.fence), INCIDENT: str(order.incident), REASON: reason_of(order)}
-            return {"metadata": {"annotations": notes}, "spec": {"unschedulable": True, "taints": taints}}
+            marks = {FENCE: str(order.fence), INCIDENT: str(order.incident), REASON: reason_of(order)}
+            if FENCE not in notes and node["spec"].get("unschedulable"):
+                marks[CORDONED] = "true"
+            return {"metadata": {"annotations": marks}, "spec": {"unschedulable": True, "taints": taints}}
 
         if await self._change_node(name, make) is None:
             return status[0]
@@ -256,7 +259,7 @@ class KubernetesScheduler:
         """Volcano restarts all pods of a job by itself; the command's name is made of the fence: a repeat is the same command."""
         command = {
             "apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "action": "RestartJob", "reason": "Outrider",
-            "metadata": {"name": f"outrider-{top.name}-{order.fence}"[:63], "namespace": top.namespace},
+            "metadata": {"name": f"outrider-{order.fence}-{top.name}"[:63].rstrip("-."), "namespace": top.namespace},
             "message": reason_of(order), "target": top.reference(),
         }  # fmt: skip
         try:

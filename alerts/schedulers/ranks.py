@@ -137,13 +137,9 @@ def write_map(folder: Path, ranks: RankMap) -> Path:
     name = file_name(ranks.job)
     lines = (f"{key}={shlex.quote(value)}\n" for key, value in ranks.common().items())
     path = folder / f"{name}.ranks.json"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / f"{name}.env", "".join(lines).encode())
-        _replace(folder / f"{name}.hosts", "".join(f"{node}\n" for node in ranks.nodes).encode())
-        _replace(path, msgspec.json.format(msgspec.json.encode(ranks), indent=1) + b"\n")
-    except OSError as error:
-        raise UnwritableError(f"{error.filename or folder}: the rank map cannot be written: {error.strerror}") from None
+    write_whole(folder / f"{name}.env", "".join(lines).encode())
+    write_whole(folder / f"{name}.hosts", "".join(f"{node}\n" for node in ranks.nodes).encode())
+    write_whole(path, msgspec.json.format(msgspec.json.encode(ranks), indent=1) + b"\n")
     return path
 
 
@@ -183,10 +179,19 @@ def fits(slots: Sequence[str], nodes: Sequence[str], replace: Sequence[Replace])
     return all(item.slot < len(slots) and slots[item.slot] in (item.from_, item.to) for item in replace)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file by a temporary name, sync and rename, and makes its folder.
+
+    Raises:
+        UnwritableError: the folder does not take it; what was there before still is.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise UnwritableError(f"{error.filename or path}: it cannot be written: {error.strerror}") from None

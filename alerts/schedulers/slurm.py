@@ -16,13 +16,9 @@ from alerts.bodies import Data
 from alerts.schedulers.port import Done, NodeState, SchedulerError, amends, fence_of, job_of, node_of, reason_of
 from alerts.schedulers.ranks import DamagedError, RankMap, fits, make_map, moved, read_hosts, read_map, told, write_map
 from alerts.schedulers.slurm_api import SlurmApi
-from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode
+from alerts.schedulers.slurm_reading import OVER, RUNNING, SlurmJob, SlurmNode, that_one
 from outrider.config.targets import SlurmTarget
 
-#: States of a job that is over for good, and was not ended by a failing node.
-OVER: Final = frozenset({"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE"})
-#: States in which a job holds its nodes.
-RUNNING: Final = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STAGE_OUT"})
 #: How long the steps on sound nodes get to end before a node of the culprit's is set down, so that the job can leave it.
 SOUND_SECONDS: Final = 3.0
 #: How long a list of all jobs serves: one switch's nodes are drained within it.
@@ -86,7 +82,7 @@ class SlurmScheduler:
         return Done(status="done", note=f"{node.name} is in service again")
 
     async def restart(self, order: Data) -> Done:
-        job = await self._find(job_of(order))
+        job = await self._find(job_of(order), order)
         if (early := _judge(job, order)) is not None:
             return early
         nodes, note = await self._placed(job, order)
@@ -129,15 +125,16 @@ class SlurmScheduler:
                 self._jobs = (now, await self._api.jobs())
             return self._jobs[1]
 
-    async def _find(self, name: str) -> SlurmJob:
-        """By the configuration, by number, or by name: the newest that is not over."""
+    async def _find(self, name: str, order: Data) -> SlurmJob:
+        """By the configuration, by number, or by name: the one that the order means (`that_one`)."""
         number = self._target.jobs.get(name) or (int(name) if name.isdecimal() else None)
         if number is not None:
             return await self._api.job(number)
         named = [job for job in await self._api.jobs() if job.name == name]
         if not named:
             raise SchedulerError(f"Slurm knows no job called {name}", "no_such_job", again=False)
-        return max(named, key=lambda job: (not job.states & OVER, job.job_id))
+        nodes = {*told(order), *(node for item in order.replace for node in (item.from_, item.to) if node)}
+        return that_one(named, nodes)
 
     async def _placed(self, job: SlurmJob, order: Data) -> tuple[list[str], str]:
         """The node of each slot for the next attempt (empty where nobody knows where the ranks were: Slurm chooses then), and what
@@ -187,6 +184,9 @@ class SlurmScheduler:
 
     async def _hold(self, job: SlurmJob) -> SlurmJob:
         """Held before it is killed, so that Slurm starts it nowhere meanwhile. "Already pending" is success."""
+        if "PENDING" not in job.states and not job.requeue:
+            words = f"job {job.job_id} was submitted with --no-requeue: Slurm starts it no second time"
+            raise SchedulerError(words, "not_supported", again=False)
         try:
             await self._api.command("hold" if "PENDING" in job.states else "requeuehold", str(job.job_id))
         except SchedulerError:

@@ -2,13 +2,18 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from alerts.schedulers.port import SchedulerError
+from alerts.schedulers.port import SchedulerError, fence_of
 from outrider.parsers.hostlist import expand
 
 T = TypeVar("T")
+#: States of a job that is over for good, and was not ended by a failing node.
+OVER: Final = frozenset({"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE"})
+#: States in which a job holds its nodes.
+RUNNING: Final = frozenset({"RUNNING", "CONFIGURING", "SUSPENDED", "STAGE_OUT"})
 #: What scontrol says -> (code, a later try makes sense).
 _WORDS: Final = (
     ("invalid job id", "no_such_job", False), ("invalid node name", "no_such_node", False),
@@ -46,6 +51,8 @@ class SlurmJob:
     tasks_per_node: int
     tasks: int
     held: bool
+    #: False: it was submitted with `--no-requeue`, and Slurm starts it no second time.
+    requeue: bool = True
 
 
 def failure(text: str) -> SchedulerError:
@@ -75,7 +82,7 @@ def read_job(found: dict[str, Any]) -> SlurmJob:
         nodes=tuple(expand(str(found.get("nodes") or ""))), restarts=_number(found.get("restart_cnt")),
         comment=str(found.get("comment") or ""), partition=str(found.get("partition") or ""),
         tasks_per_node=_number(found.get("tasks_per_node")), tasks=_number(found.get("tasks")),
-        held=priority is not None and _number(priority) == 0,
+        held=priority is not None and _number(priority) == 0, requeue=bool(_number(found.get("requeue", 1))),
     )  # fmt: skip
 
 
@@ -83,7 +90,7 @@ def read_job(found: dict[str, Any]) -> SlurmJob:
 _NAMES: Final = {
     "NodeName": "name", "State": "state", "Reason": "reason", "Partitions": "partitions", "JobId": "job_id", "JobName": "name",
     "JobState": "job_state", "NodeList": "nodes", "Restarts": "restart_cnt", "Comment": "comment", "Partition": "partition",
-    "NumTasks": "tasks", "Priority": "priority", "NTasksPerN:B:S:C": "tasks_per_node",
+    "NumTasks": "tasks", "Priority": "priority", "Requeue": "requeue", "NTasksPerN:B:S:C": "tasks_per_node",
 }  # fmt: skip
 
 
@@ -130,6 +137,27 @@ def records(text: str, key: str, who: str) -> list[dict[str, Any]]:
     if not isinstance(records, list):
         raise SchedulerError(f"{who}'s answer has no {key}", "strange_answer", again=True)
     return records
+
+
+def that_one(named: list[SlurmJob], nodes: set[str]) -> SlurmJob:
+    """Of jobs with one name the one that is meant: it lives, it is on `nodes`, it carries our mark, it has run before (a successor
+    that waits in the queue has not). What no job shows tells nothing.
+
+    Raises:
+        SchedulerError: there is more than one still; nobody's job is ended by guess.
+    """
+    live = [job for job in named if not job.states & OVER] or [max(named, key=lambda job: job.job_id)]
+    signs: tuple[Callable[[SlurmJob], bool], ...] = (
+        lambda job: bool(nodes & set(job.nodes)), lambda job: fence_of(job.comment) is not None,
+        lambda job: bool(job.restarts or job.states & RUNNING),
+    )  # fmt: skip
+    for sign in signs:
+        live = [job for job in live if sign(job)] or live
+    if len(live) > 1:
+        numbers = ", ".join(str(job.job_id) for job in live[:5])
+        words = f"{len(live)} jobs are called {live[0].name} ({numbers}): say which one it is in [alerts.slurm] jobs"
+        raise SchedulerError(words, "ambiguous", again=False)
+    return live[0]
 
 
 def only(found: list[T], words: str, code: str) -> T:

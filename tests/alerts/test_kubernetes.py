@@ -18,6 +18,7 @@ from kube_openapi import misfit, misfit_of_eviction, misfit_of_patch
 from kube_world import CHAINS, KINDS
 
 from alerts.bodies import Data, Replace
+from alerts.schedulers.kube_owners import Owner
 from alerts.schedulers.kubernetes import KubernetesScheduler
 from alerts.schedulers.port import SchedulerError
 from alerts.schedulers.sender import SchedulerSender
@@ -106,6 +107,35 @@ async def test_quarantined_node_has_cordon_taint_annotations_and_condition_and_l
     node = kube.nodes["n2"]
     assert node["spec"] == {"taints": [other]}
     assert node["metadata"]["annotations"] == {}
+
+
+async def test_node_that_a_person_has_cordoned_before_stays_cordoned_on_release(both) -> None:
+    kube, scheduler = both
+    kube.nodes["n2"]["spec"]["unschedulable"] = True
+    await scheduler.drain(order(node="n2"))
+    await scheduler.quarantine(order(6, node="n2"))
+    assert "cordoned it" in (await scheduler.release(order(7, node="n2"))).note
+    assert kube.nodes["n2"]["spec"] == {"unschedulable": True}
+    assert kube.nodes["n2"]["metadata"]["annotations"] == {}
+    kube.nodes["n2"]["spec"] = {}
+    await scheduler.quarantine(order(8, node="n2"))
+    await scheduler.release(order(9, node="n2"))
+    assert kube.nodes["n2"]["spec"] == {}
+
+
+async def test_commands_of_a_volcano_job_with_a_long_name_differ_by_their_fence(start) -> None:
+    _, scheduler = await start("VolcanoJob")
+    made: list[str] = []
+
+    async def create(path: str, body: dict) -> None:
+        made.append(body["metadata"]["name"])
+
+    scheduler._api.create = create
+    top = Owner("batch.volcano.sh", "v1alpha1", "Job", "/x", {"metadata": {"name": "a" * 62, "namespace": "x", "uid": "u"}})
+    for fence in (5, 6):
+        await scheduler._volcano(top, order(fence, job="j1", attempt=1))
+    assert len(set(made)) == 2
+    assert all(len(name) <= 63 for name in made)
 
 
 @pytest.mark.parametrize("kind", ["Job", "JobSet", "TrainJob", "PyTorchJob", "VolcanoJob"])

@@ -21,7 +21,7 @@ from alerts.schedulers.port import Scheduler, SchedulerError, amends, fence_of, 
 from alerts.schedulers.ranks import file_name, make_map, moved, read_map, told, write_map
 from alerts.schedulers.sender import SchedulerSender
 from alerts.schedulers.slurm import SlurmScheduler
-from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode, failure, read_job, read_lines, read_node
+from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode, failure, read_job, read_lines, read_node, that_one
 from outrider.config.alerts import SpareCheck
 from outrider.config.targets import HostsTarget, KubernetesTarget, SlurmTarget
 from outrider.parsers.hostlist import expand
@@ -537,3 +537,77 @@ def test_reason_is_one_bounded_line_from_which_the_fence_reads_back() -> None:
     assert len(reason_of(Data(fence=1, explanation="a\nb" * 500))) <= 200
     assert fence_of("new disk") is None
     assert fence_of("outrider fence=x") is None
+
+
+def a_job(job_id: int, state: str, *nodes: str, restarts: int = 0, comment: str = "", requeue: bool = True) -> SlurmJob:
+    return SlurmJob(
+        job_id=job_id, name="j1", states=frozenset({state}), nodes=nodes, restarts=restarts, comment=comment, partition="train",
+        tasks_per_node=1, tasks=3, held=False, requeue=requeue,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("others", "meant"),
+    [
+        ([a_job(8, "PENDING")], 7),
+        ([a_job(6, "CANCELLED"), a_job(9, "COMPLETED")], 7),
+        ([a_job(8, "RUNNING", "n5", "n6")], 7),
+        ([a_job(8, "RUNNING", "n2")], None),
+    ],
+    ids=["a successor in the queue", "those before it", "another one elsewhere", "another one on its nodes"],
+)
+async def test_of_jobs_with_one_name_the_one_that_the_order_means_is_restarted_or_none(tmp_path: Path, others, meant) -> None:
+    world = FakeSlurm(tmp_path)
+    touched: set[int] = set()
+
+    async def jobs() -> list[SlurmJob]:
+        return [world.one, *others]
+
+    async def command(*words: str) -> None:
+        touched.add(int(words[1]))
+        await FakeSlurm.command(world, *words)
+
+    world.jobs, world.command = jobs, command
+    scheduler = SlurmScheduler(SlurmTarget(name="slurm", rank_map_dir=str(tmp_path)), world)
+    if meant is None:
+        with pytest.raises(SchedulerError) as caught:
+            await scheduler.restart(RESTART)
+        assert (caught.value.code, caught.value.again) == ("ambiguous", False)
+        assert "7, 8" in caught.value.reason
+    else:
+        assert (await scheduler.restart(RESTART)).status == "done"
+    assert touched == ({meant} if meant else set())
+
+
+def test_a_job_that_slurm_requeued_is_told_from_its_successor() -> None:
+    back, mark = a_job(7, "PENDING", restarts=1), a_job(7, "PENDING", comment="outrider fence=4 incident=i0 released")
+    assert that_one([back, a_job(8, "PENDING")], {"n1"}).job_id == 7
+    assert that_one([mark, a_job(8, "PENDING", restarts=1)], {"n1"}).job_id == 7
+    assert that_one([a_job(5, "COMPLETED"), a_job(6, "TIMEOUT")], set()).job_id == 6
+
+
+async def test_job_that_slurm_may_not_requeue_is_left_alone_and_said(tmp_path: Path) -> None:
+    world = FakeSlurm(tmp_path)
+    world.one = a_job(7, "RUNNING", *NODES[:3], requeue=False)
+    scheduler = SlurmScheduler(SlurmTarget(name="slurm", rank_map_dir=str(tmp_path)), world)
+    with pytest.raises(SchedulerError) as caught:
+        await scheduler.restart(RESTART)
+    assert (caught.value.code, caught.value.again) == ("not_supported", False)
+    assert "--no-requeue" in caught.value.reason
+    for record in ({"requeue": False}, {"requeue": {"set": True, "number": 0}}, read_lines("JobId=7 JobName=j1 Requeue=0")[0]):
+        assert not read_job(record).requeue
+    assert read_job({"job_id": 7}).requeue
+
+
+@pytest.mark.parametrize("thing", [".lock", "state.json"])
+async def test_a_record_of_plain_hosts_that_cannot_be_written_is_tried_again(tmp_path: Path, thing: str) -> None:
+    world = Hosts(tmp_path)
+    scheduler = HostsScheduler(world.target)
+    await scheduler.open()
+    (tmp_path / "state" / thing).mkdir()
+    for call in (scheduler.drain(order(node="n2")), scheduler.restart(RESTART)):
+        with pytest.raises(SchedulerError) as caught:
+            await call
+        assert caught.value.again
+        assert str(tmp_path / "state" / thing) in caught.value.reason
+    assert not world.calls("st"), "nothing is ended before it is written down"
