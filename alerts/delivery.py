@@ -45,7 +45,7 @@ async def post(
     timeout = aiohttp.ClientTimeout(total=target.timeout_seconds)
     try:
         async with session.post(target.url, data=body.encode(), headers=headers, allow_redirects=False, timeout=timeout) as answer:
-            text = (await answer.content.read(ANSWER_BYTES)).decode("utf-8", "replace").strip()
+            text = await _said(answer)
             return judge(answer.status, answer.headers.get("retry-after"), answer.headers.get("location"), text, now_wall)
     except TimeoutError:
         return Attempt(outcome="retry", reason=f"no answer within {target.timeout_seconds:g} s", reason_code="timeout")
@@ -53,6 +53,14 @@ async def post(
         return Attempt(outcome="retry", reason=f"certificate: {error.certificate_error}", reason_code="certificate")
     except (aiohttp.ClientError, OSError) as error:
         return Attempt(outcome="retry", reason=f"cannot be reached: {error}", reason_code="unreachable")
+
+
+async def _said(answer: aiohttp.ClientResponse) -> str:
+    """The beginning of what it said; the status stands, also where the body never comes."""
+    try:
+        return (await answer.content.read(ANSWER_BYTES)).decode("utf-8", "replace").strip()
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        return ""
 
 
 def judge(status: int, retry_after: str | None, location: str | None, text: str, now_wall: float) -> Attempt:

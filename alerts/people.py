@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from alerts.audit import entry
 from alerts.delivery import Attempt
@@ -19,6 +20,7 @@ from alerts.gone import gone_targets
 from alerts.senders import Sender, make_senders
 from detectors.witness.ledger import Ledger, make_ledger
 from detectors.witness.outbox import OutboxRow, RowState
+from detectors.witness.tables import plain
 from outrider.cli.options import DEFAULT_CONFIG
 from outrider.config.alerts import AlertsConfig
 from outrider.config.ledger import LedgerSection
@@ -147,9 +149,10 @@ def print_rows(rows: list[OutboxRow], chosen: bool) -> None:
     for title in ("row", "incident", "type", "target", "state", "tries", "what the other side said"):
         table.add_column(title, overflow="fold", no_wrap=title == "row")
     for row in rows:
-        said = row.error or str(row.detail.get("said") or row.detail.get("note") or row.detail.get("effect") or "")
+        said = str(row.error or row.detail.get("said") or row.detail.get("note") or row.detail.get("effect") or "")
         state = "dry run" if row.dry_run and row.state == "done" else row.state
-        table.add_row(row.id, row.incident, row.type, row.target or "-", state, str(row.attempts), said)
+        words = (row.id, row.incident, row.type, row.target or "-", state, str(row.attempts), said)
+        table.add_row(*(Text(plain(word)) for word in words))
     Console().print(table if rows else f"{'No such row in the outbox' if chosen else 'The outbox is empty'}.")
 
 
@@ -157,7 +160,7 @@ def print_gone(gone: list[dict[str, Any]]) -> None:
     """A line for each target that is left alone."""
     for one in gone:
         words = f"target {one['target']} is gone since {one['since']} ({one['reason']}): `outrider outbox enable {one['target']}`"
-        Console().print(words, markup=False)
+        Console().print(Text(plain(words)))
 
 
 def print_attempts(attempts: list[tuple[str, Attempt]]) -> None:
@@ -165,5 +168,5 @@ def print_attempts(attempts: list[tuple[str, Attempt]]) -> None:
     for title in ("target", "outcome", "what it said"):
         table.add_column(title, overflow="fold")
     for name, attempt in attempts:
-        table.add_row(name, attempt.outcome, attempt.reason)
-    Console().print(table if attempts else "[alerts] names no target.", markup=False) if not attempts else Console().print(table)
+        table.add_row(*(Text(plain(word)) for word in (name, attempt.outcome, attempt.reason)))
+    Console().print(table if attempts else Text("[alerts] names no target."))

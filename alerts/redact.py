@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from outrider.config.alerts import Redaction
 
-#: What never leaves, whatever the site says: values that name themselves a secret, bearer tokens, credentials in addresses,
-#: AWS access key ids. The name stays, the value goes.
+_NAMES: Final = r"(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)"
+#: What never leaves, whatever the site says: values that name themselves a secret (`name=value`, JSON, options of a command),
+#: bearer tokens, credentials in addresses, AWS access key ids. The name stays, the value goes. Nothing that repeats stands before
+#: what must match: each look is linear in the text, which others write.
 ALWAYS: Final = (
-    (
-        r"(?i)\b((?:[\w-]*(?:password|passwd|secret|token|api[_-]?key|access[_-]?key))\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|\S+)",
-        r"\1[redacted]",
-    ),
+    (rf"(?i)({_NAMES}\\?[\"']?\s*[=:]\s*)(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|\S+)", r"\1[redacted]"),
+    (rf"(?i)(--(?:[\w-]{{0,40}}[_-])?{_NAMES}\s+)([^\s-]\S*)", r"\1[redacted]"),
     (r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", r"\1 [redacted]"),
-    (r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/:@]+:[^\s/@]+@", r"\1[redacted]@"),
+    (r"(?i)(\b[a-z][a-z0-9+.-]{0,30}://)[^\s/:@]+:[^\s/@]+@", r"\1[redacted]@"),
     (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", "[redacted]"),
 )
 #: Longest piece of text that is looked at; the rest is cut. A log line of 10 MB must not stop a page.

@@ -7,11 +7,13 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from alerts.people import known_incident, listed, with_ledger
 from alerts.redact import Redactor
 from alerts.story import place_of, tell
 from detectors.witness.ledger import Ledger
+from detectors.witness.tables import plain
 from detectors.witness.translate import TYPES, webhook_body
 from outrider.config.alerts import AlertsConfig
 from outrider.config.site import SiteSection, read_config
@@ -78,7 +80,8 @@ def print_report(report: dict[str, Any]) -> None:
         target = line["target"] or {}
         whom = target.get("node") or target.get("job") or place_of(line["subject"] or {})
         when, ended = str(line["wall"])[5:19].replace("T", " "), line["ended"].replace("alarms", "alarm").replace("_", " ")
-        table.add_row(when, line["fault"], whom, line["action"], line["held_back_by"], ended)
+        words = (when, line["fault"], whom, line["action"], line["held_back_by"], ended)
+        table.add_row(*(Text(plain(word)) for word in words))
     console.print(table if report["would_have"] else "Nothing was held back.")
     counts = report["counts"]
     judged = counts.get("right", 0) + counts.get("false_alarms", 0)

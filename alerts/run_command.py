@@ -1,6 +1,10 @@
 """Runs a command of the site's: words filled in, no shell, a time-out, its last words kept."""
 
 import asyncio
+import contextlib
+import os
+import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,18 +38,28 @@ def filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
 
 
 async def run_command(words: Sequence[str], seconds: float, text: str = "") -> Ended:
-    """Runs it with `text` on its standard input, at most for `seconds`."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-    except OSError as error:
-        return Ended(None, f"cannot be run: {error.strerror}")
-    try:
-        async with asyncio.timeout(seconds):
-            output, _ = await process.communicate(text.encode())
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return Ended(None, f"did not end within {seconds:g} s")
-    return Ended(process.returncode, output.decode("utf-8", "replace").strip().rpartition("\n")[2][-SAID_MAX:])
+    """Runs it with `text` on its standard input, at most for `seconds`; it is over when it ends itself, whatever it left running.
+
+    Files and no pipes: a pipe is open for as long as anything that it started holds it (ssh's shared connection, a daemon).
+    """
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
+        try:
+            given.write(text.encode())
+            given.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *words, stdin=given, stdout=said, stderr=asyncio.subprocess.STDOUT, start_new_session=True
+            )
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in a word
+            return Ended(None, f"cannot be run: {getattr(error, 'strerror', None) or error}")
+        try:
+            async with asyncio.timeout(seconds):
+                status = await process.wait()
+        except TimeoutError:
+            return Ended(None, f"did not end within {seconds:g} s")
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with what it started: a session of its own
+                await process.wait()
+        said.seek(max(0, said.seek(0, os.SEEK_END) - 4 * SAID_MAX))  # 4: bytes of a letter in UTF-8, at most
+        return Ended(status, said.read().decode("utf-8", "replace").strip().rpartition("\n")[2][-SAID_MAX:])

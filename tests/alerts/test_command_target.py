@@ -1,12 +1,18 @@
 """A command of the site's as a target: how it ends is how the row ends."""
 
+import asyncio
 import sys
+from pathlib import Path
 
 import pytest
 from alerts_doubles import row
 
 from alerts.command_target import CommandSender
+from alerts.run_command import run_command
 from outrider.config.targets import CommandTarget
+
+#: Starts a process that outlives it and holds its output open, as ssh's shared connection and daemons do.
+CHILD = "import subprocess; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(45)'])"
 
 
 @pytest.mark.parametrize(
@@ -15,15 +21,36 @@ from outrider.config.targets import CommandTarget
         ("import json; print('restarted', json.load(sys.stdin)['data']['node'], sys.argv[1])", "accepted", "restarted n2 n2"),
         ("print('busy'); sys.exit(75)", "retry", "ended with 75: busy"),
         ("print('no such unit'); sys.exit(5)", "refused", "ended with 5: no such unit"),
-        ("import time; time.sleep(9)", "retry", "did not end within 0.5 s"),
+        ("import time; time.sleep(99)", "retry", "did not end within 0.5 s"),
+        (f"import time; {CHILD}; time.sleep(99)", "retry", "did not end within 0.5 s"),
+        (f"{CHILD}; print('started')", "accepted", "started"),
+        ("print('x' * 9_000_000); print('the last')", "accepted", "the last"),
     ],
-    ids=["done", "later", "never", "hangs"],
+    ids=["done", "later", "never", "hangs", "hangs with a child", "leaves a child behind", "says too much"],
 )  # fmt: skip
 async def test_exit_status_says_whether_it_is_done(script: str, outcome: str, said: str) -> None:
     command = (sys.executable, "-c", f"import sys; {script}", "{node}")
-    sender = CommandSender(CommandTarget(name="c", command=command, types=("agent.restart.requested",), timeout_seconds=0.5))
-    attempt = await sender.send(row("r", "agent.restart.requested", node="n2"), 0.0)
+    seconds = 0.5 if said.startswith("did not") else 20.0
+    sender = CommandSender(CommandTarget(name="c", command=command, types=("agent.restart.requested",), timeout_seconds=seconds))
+    async with asyncio.timeout(30.0):
+        attempt = await sender.send(row("r", "agent.restart.requested", node="n2"), 0.0)
     assert (attempt.outcome, attempt.reason) == (outcome, said)
+
+
+async def test_who_is_ended_leaves_nothing_running(tmp_path: Path) -> None:
+    told = tmp_path / "child"
+    child = f"import pathlib, os, time; pathlib.Path({str(told)!r}).write_text(str(os.getpid())); time.sleep(99)"
+    script = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(99)"
+    task = asyncio.create_task(run_command((sys.executable, "-c", script), 60.0))
+    while not (told.exists() and told.read_text()):
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    state = Path(f"/proc/{told.read_text()}/stat")
+    async with asyncio.timeout(10.0):
+        while state.exists() and state.read_text().split()[2] != "Z":
+            await asyncio.sleep(0.02)
 
 
 async def test_program_that_is_not_there_is_tried_again_and_braces_stay() -> None:
