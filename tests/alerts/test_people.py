@@ -100,7 +100,7 @@ def test_what_the_other_side_said_is_shown_as_text_whatever_it_is(capsys: pytest
     held = {"wall": "2026-01-01T00:00:00", "fault": "f", "target": {"job": HOSTILE}, "subject": {}, "action": "restart",
             "held_back_by": HOSTILE, "ended": "open"}  # fmt: skip
     for show in (
-        lambda: print_rows([msgspec.structs.replace(row("r", "test", target=HOSTILE), error=HOSTILE)]),
+        lambda: print_rows([msgspec.structs.replace(row("r", "test", target=HOSTILE), error=HOSTILE)], False),
         lambda: print_gone([{"target": HOSTILE, "since": "now", "reason": HOSTILE}]),
         lambda: print_attempts([(HOSTILE, attempt)]),
         lambda: print_report({"would_have": [held], "counts": {}}),
