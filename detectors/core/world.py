@@ -3,9 +3,9 @@
 It is fed by signals and read by the rules. Nothing here suspects anybody.
 """
 
-import re
 from typing import Any
 
+from detectors.core.names import Names
 from detectors.core.window import NEVER, Median
 from outrider.fleet import Fleet, Job
 from outrider.signals import PHASES, Signal
@@ -16,7 +16,6 @@ STEP_WINDOW = 64
 ATTEMPT_MAX = 1_000_000
 #: Jobs kept at once; ended ones leave first.
 JOBS_MAX = 1024
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F:]*")
 
 
 class JobState:
@@ -92,7 +91,7 @@ class World:
         self.row = {name: row for row, name in enumerate(self.nodes)}
         self.node = {node.node: node for node in fleet.nodes}
         self.rack = {node.node: node.rack for node in fleet.nodes}
-        self.by_address = {node.address: node.node for node in fleet.nodes if node.address}
+        self.names = Names(fleet)
         self.jobs: dict[str, JobState] = {}
         self.node_jobs: dict[str, tuple[str, ...]] = {}
         for job in fleet.jobs:
@@ -269,26 +268,11 @@ class World:
 
     # --- names ---
 
-    def node_at(self, text: Any) -> str | None:
-        """The node that a peer's description means: a name, or an address with or without a port; None if unknown."""
-        if text is None:
-            return None
-        name = str(text)
-        if name in self.row:
-            return name
-        if name in self.by_address:
-            return self.by_address[name]
-        for part in _ADDRESS.findall(name):
-            if part in self.by_address:
-                return self.by_address[part]
-        head = re.split(r"[<:\[\]/\s]", name.strip("[]<> "), maxsplit=1)[0]
-        return head if head in self.row else None
-
     def accused_node(self, signal: Signal) -> str | None:
         """The node at the other end of a collective error, as far as it is named: by node, by address, or by the peer's rank."""
         data = signal.data
         for peer in (data.get("peer_node"), data.get("peer")):
-            if not isinstance(peer, int) and (found := self.node_at(peer)) is not None:
+            if not isinstance(peer, int) and (found := self.names.node_at(peer)) is not None:
                 return found
         state = self.jobs.get(signal.job or "")
         for rank in (data.get("peer_rank"), data.get("peer")):
