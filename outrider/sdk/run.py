@@ -27,6 +27,7 @@ from outrider.sdk.randomness import Randomness
 from outrider.sdk.settings import Place, Plan
 from outrider.sdk.side import SideThread
 from outrider.sdk.sigterm import Sigterm
+from outrider.sdk.step import Step
 from outrider.sdk.subject import Subject
 
 #: Durations of the last steps, from which the median comes.
@@ -34,34 +35,6 @@ _STEPS_REMEMBERED: Final = 64
 _TRAIN: Final = cells.PHASE_CODES.index("train")
 _NAN: Final = math.nan
 _NOTHING: Final = (_NAN,) * 7
-
-
-class Step:
-    """What `with run.step():` gives: one object, used again for each step."""
-
-    __slots__ = ("_run",)
-
-    def __init__(self, run: "Run") -> None:
-        self._run = run
-
-    @property
-    def number(self) -> int:
-        """The step in flight; the first is 0."""
-        return self._run.next_step
-
-    def report(self, **figures: float) -> None:
-        """See `Run.report`."""
-        self._run.report(**figures)
-
-    def __enter__(self) -> "Step":
-        self._run._begin()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is None:
-            self._run._end()
-        else:
-            self._run._failed(error)
 
 
 class Run:
