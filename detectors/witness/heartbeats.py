@@ -24,13 +24,15 @@ DRAIN_MAX = 1 << 17
 class HeartbeatReceiver:
     """Turns datagrams into `heartbeat` signals for `sink`.
 
-    `received` counts beats that were good, `refused` the others by reason. It never blocks, and never raises for what it is sent.
+    `received` counts beats that were good, `refused` the others by reason; `forged_t` is when the last one came whose signature is
+    of another key (monotonic seconds; minus infinity: none). It never blocks, and never raises for what it is sent.
     """
 
     def __init__(self, address: str, port: int, keys: tuple[bytes, ...], sink: Callable[[Signal], None], clock: Clock) -> None:
         self._keys, self._sink, self._clock = keys, sink, clock
         self.received = 0
         self.refused: Counter[str] = Counter()
+        self.forged_t = float("-inf")
         self._loop: asyncio.AbstractEventLoop | None = None
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -76,6 +78,7 @@ class HeartbeatReceiver:
                 beat = unpack_heartbeat(datagram, keys)
             except WireError as error:
                 self.refused[error.reason] += 1
+                self.forged_t = now if error.reason == "signature" else self.forged_t
                 continue
             self.received += 1
             data = {"seq": beat.seq, "start": beat.start, "boot": beat.boot, "sent_s": beat.sent_s, "lag_s": beat.lag_s}

@@ -52,6 +52,8 @@ log = structlog.get_logger()
 PRESENCE_SECONDS = 1.0
 #: After its own start a witness calls no other absent for this long: they start together.
 GRACE_SECONDS = 10.0
+#: How long a heartbeat that another key signed is told of, seconds: a node beats each second, a chance datagram is soon forgotten.
+FORGED_SECONDS = 60.0
 #: How long the ledger says that a job is over, seconds: whoever cannot read it for an hour has more to learn than that.
 OVER_SECONDS = 3600.0
 
@@ -258,6 +260,10 @@ class Witness:
         if leader is None:
             said.append("no witness leads now: nothing is decided")
         said += [f"witness {name} is not there" for name in self.names if self.peers.get(name) is False]
+        if self.receiver is not None and self.clock.monotonic() - self.receiver.forged_t < FORGED_SECONDS:
+            said.append(
+                "heartbeats come that another key signed: a node has another [security] heartbeat_key_file, or it is no node"
+            )
         if self.judge.errors or self.leader.errors:
             said.append(f"{self.judge.errors + self.leader.errors} errors of our own; see the log")
         said += [f"journal: {ring.error}" for ring in (self.journal.signals, self.journal.decisions) if ring.error]

@@ -174,14 +174,15 @@ def incident_write(change: IncidentChange, wall: float, before: dict[str, Any] |
 
 
 def action_write(action: Action, wall: float, before: dict[str, Any]) -> IncidentWrite:
-    """The history line of an action or a refusal; the incident is acting from its first action on."""
+    """The history line of an action or a refusal; the incident is acting from its first action on. To tell people, or to give a
+    node back, is none: nothing is being done about the fault by that."""
     line = {
         "event": "refused" if action.refused else "action", "t": action.t, "wall": iso(wall), "incident": action.incident,
         "action": action.action, "target": action.target, "fence": action.fence, "decision_id": action.decision_id,
         "refused": action.refused, "dry_run": action.dry_run, "reason": action.reason,
     }  # fmt: skip
     state = before.get("state", "confirmed")
-    if state == "confirmed" and not action.refused and not action.dry_run and action.action != "page":
+    if state == "confirmed" and not action.refused and not action.dry_run and action.action not in ("page", "release"):
         state = "acting"
     times = before.get("times", {})
     if not action.refused:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import http.client
 import signal
+import socket
 import sys
 import urllib.request
 from importlib.metadata import entry_points
@@ -50,6 +51,7 @@ def check(config: Config) -> list[str]:
                 write_secret(Path(path))
             except OSError as error:
                 raise InputError(f"cannot be written: {error.strerror}", file=path, key=f"security.{name}") from None
+    _hold_ports(section.members, str(config.path or "the configuration"))
     if section.shared_vantage_ok:
         return []
     return [
@@ -57,6 +59,27 @@ def check(config: Config) -> list[str]:
         " (shared_vantage_ok = true admits it)"
         for vantage, names in section.shared_vantages().items()
     ]
+
+
+def _hold_ports(members: tuple[Member, ...], file: str) -> None:
+    """Binds every witness's port once. Found later, a port that another program has (most often another `outrider up`) would be
+    told after "witness w1 at .." had been said of what answers there. Raises InputError: one is taken."""
+    with contextlib.ExitStack() as held:
+        for place, member in enumerate(members):
+            family = socket.AF_INET6 if ":" in member.address else socket.AF_INET
+            for key, kind in (("http_port", socket.SOCK_STREAM), ("heartbeat_port", socket.SOCK_DGRAM)):
+                one, port = held.enter_context(socket.socket(family, kind)), getattr(member, key)
+                try:
+                    if kind is socket.SOCK_DGRAM:
+                        one.bind((member.address, port))
+                    else:  # as the server does: connections of the one before may still linger
+                        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                        one.bind((member.address, port))
+                        one.listen(1)  # two that only bind could share it
+                except OSError as error:
+                    raise InputError(
+                        f"port {port} at {member.address}: {error.strerror}", file=file, key=f"witness.members[{place}].{key}"
+                    ) from None
 
 
 class Up:

@@ -1,37 +1,13 @@
 """The own-stall watch: whatever kept this process from its work, sockets come first, then the engine is told, then the clock."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detectors.witness.service import Witness
 from outrider.clock import ManualClock
-from outrider.config.security import write_secret
-from outrider.config.site import read_config
 from outrider.signals import Signal
-
-
-@pytest.fixture
-def witness(tmp_path: Path) -> Witness:
-    for name in ("heartbeat", "agent"):
-        write_secret(tmp_path / name)
-    path = tmp_path / "site.toml"
-    path.write_text(f"""
-[witness]
-state_dir = "{tmp_path}"
-[[witness.members]]
-name = "w1"
-http_port = 1
-heartbeat_port = 2
-[ledger]
-path = "{tmp_path}/ledger.db"
-[security]
-heartbeat_key_file = "{tmp_path}/heartbeat"
-agent_token_file = "{tmp_path}/agent"
-""")
-    return Witness(read_config(path), "w1")
 
 
 class Story:

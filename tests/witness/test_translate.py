@@ -100,3 +100,12 @@ def test_an_incident_keeps_when_each_thing_happened() -> None:
     assert (first.state, second.state, acting.state) == ("suspected", "confirmed", "acting")
     assert set(acting.picture["times"]) == {"suspected", "confirmed", "restart"}
     assert acting.picture["opened"] == "1970-01-01T00:00:00.000Z"
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [("release", "confirmed"), ("page", "confirmed"), ("quarantine", "acting"), ("restart", "acting")]
+)
+def test_an_incident_is_acting_once_something_is_done_about_it(name: ActionName, state: str) -> None:
+    """A node that a person gives back, in mode `observe` too, is no action on the incident that names it."""
+    before = translate.incident_write(a_change("confirmed", state="confirmed"), 1.0, None)
+    assert translate.action_write(an_action(name, job="j1", node="n2"), 2.0, before.picture).state == state

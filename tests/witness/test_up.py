@@ -52,9 +52,7 @@ def three_free_ports() -> int:
 
 
 def write_site(folder: Path, ports: list[int], ledger: str = "") -> Path:
-    members = [
-        Member(name=f"w{index + 1}", http_port=ports[2 * index], heartbeat_port=ports[2 * index + 1]) for index in range(3)
-    ]
+    members = [Member(name=f"w{index + 1}", http_port=ports[2 * index], heartbeat_port=ports[2 * index + 1]) for index in range(3)]
     nodes = "".join(f'[[fleet.nodes]]\nnode = "{name}"\naddress = "127.0.0.1"\ngpus = 1\n' for name in ("n1", "n2", "n3"))
     path = folder / "site.toml"
     path.write_text(f"""
@@ -174,7 +172,7 @@ async def test_a_busy_port_ends_all_with_one_line_and_status_2(tmp_path: Path) -
         up = await start_up(path)
         output, _ = await asyncio.wait_for(up.communicate(), 30)
     assert up.returncode == 2
-    assert f"outrider: witness:w2: cannot listen on 127.0.0.1:{ports[2]}" in output.decode()
+    assert f"{path}: witness.members[1].http_port: port {ports[2]} at 127.0.0.1" in output.decode()
     assert "Traceback" not in output.decode()
 
 
