@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from alerts.senders import Sender
+
 
 @dataclass(slots=True)
 class Breaker:
@@ -35,3 +37,15 @@ class Breaker:
         self.gone = self.gone or outcome == "gone"  # a yes to what was under way before the no takes nothing back
         if self.failures >= self.failures_max:
             self.closed_at = now + self.seconds
+
+
+@dataclass
+class Route:
+    """One target, its breaker, and how many rows are on their way to it."""
+
+    sender: Sender
+    breaker: Breaker
+    under_way: int = 0
+
+    def wants(self, kind: str) -> bool:
+        return not self.sender.types or kind in self.sender.types

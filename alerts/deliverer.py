@@ -14,10 +14,11 @@ from typing import Any
 import structlog
 
 from alerts.audit import delivery_entry
-from alerts.breaker import Breaker
+from alerts.breaker import Breaker, Route
 from alerts.delivery import Attempt
 from alerts.gone import GoneTargets
 from alerts.metrics import DelivererMetrics
+from alerts.pause import TOO_LATE, Pause
 from alerts.senders import Sender, make_senders
 from alerts.witnesses import listening
 from detectors.witness.ledger import Ledger, LedgerError, make_ledger
@@ -42,18 +43,6 @@ STALE_SECONDS = 1.0
 log = structlog.get_logger()
 
 
-@dataclass
-class Route:
-    """One target, its breaker, and how many rows are on their way to it."""
-
-    sender: Sender
-    breaker: Breaker
-    under_way: int = 0
-
-    def wants(self, kind: str) -> bool:
-        return not self.sender.types or kind in self.sender.types
-
-
 @dataclass(eq=False)
 class Deliverer:
     """Drains one ledger. `run` goes on until cancelled; a ledger that cannot be reached is waited for."""
@@ -69,6 +58,7 @@ class Deliverer:
         make = self.settings
         self.routes = {sender.name: Route(sender, Breaker(make.breaker_failures, make.breaker_seconds)) for sender in self.senders}
         self.gone = GoneTargets(self.ledger, {name: route.breaker for name, route in self.routes.items()})
+        self.pause = Pause(self.ledger)
         self._under_way: set[str] = set()
         #: Rows whose attempt ended just now -> (how often they had been tried before it, until when that is remembered).
         self._lately: dict[str, tuple[int, float]] = {}
@@ -149,12 +139,13 @@ class Deliverer:
         """Starts a delivery for each row that is due, as far as there is room."""
         now = time.monotonic()
         await self.gone.look(now)
+        await self.pause.look()
         rows = await self.ledger.due(now, limit=self._page)
         started = 0
         for row in rows:
             if len(self._tasks) >= PARALLEL:
                 break
-            if row.id in self._under_way or self._is_stale(row, now) or not self._room(row, now):
+            if row.id in self._under_way or self._is_stale(row, now) or not self._room(row, now) or self.pause.waits(row):
                 continue
             started += 1
             self._start(row)
@@ -202,6 +193,9 @@ class Deliverer:
         try:
             if row.dry_run:
                 await self._end(row, {"dry_run": True, "would_send": row.body, "to": self._targets(row)})
+            elif self.pause.holds(row):
+                if not self.pause.waits(row):
+                    await self.ledger.mark_dead(row.id, TOO_LATE, {"reason_code": "paused"})
             elif not row.target:
                 await self._fan_out(row)
             elif route is None:

@@ -13,7 +13,7 @@ from alerts.breaker import Breaker
 from alerts.deliverer import Deliverer
 from alerts.gone import enable, gone_targets
 from alerts.senders import make_senders
-from detectors.witness.ledger import Lease, Ledger, make_ledger
+from detectors.witness.ledger import Control, Lease, Ledger, make_ledger
 from outrider.config.alerts import AlertsConfig
 from outrider.config.targets import Target
 
@@ -245,6 +245,28 @@ async def test_action_that_no_target_wants_fails_and_does_not_pass_for_done(lead
     await leader.put(row("a", RESTART), row("b", "incident.confirmed"))
     await state_is(leader, "a", "dead")
     await state_is(leader, "b", "done")
+
+
+@on_both
+async def test_a_pause_holds_what_was_ordered_before_it_and_what_comes_too_late_is_a_dead_letter(
+    leader, deliver, serve, secret_file
+) -> None:
+    receiver = await serve()
+    await leader.ledger.put_control(Control(kind="pause", key="*", body={"who": "ann"}))
+    chain = (row("q", QUARANTINE), row("r", RESTART, after=("q",)))
+    late = (row("late", RESTART, incident="i2", deadline=0.2), row("news", "incident.confirmed", incident="i3"),
+            row("back", "node.release.requested", incident="i4"))  # fmt: skip
+    await leader.put(*chain, *late)
+    deliver(to(receiver, secret_file))
+    await state_is(leader, "late", "dead")
+    await state_is(leader, "back.t1", "done")
+    await state_is(leader, "news.t1", "done")
+    assert sorted(receiver.ids) == ["back.t1", "news.t1"]
+    (dead,) = await leader.ledger.list_rows(state="dead")
+    assert (dead.detail["reason_code"], "stopped all actions" in dead.error) == ("paused", True)
+    await leader.ledger.put_control(Control(kind="pause", key="*", body={}, seconds_left=0))
+    await state_is(leader, "r.t1", "done")
+    assert receiver.ids[2:] == ["q.t1", "r.t1"]
 
 
 async def test_key_is_rotated_in_place_without_a_restart(leader, deliver, serve, secret_file) -> None:
