@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from drills.simulate.episode import Record
+from drills.simulate.record import Record
 
 FIXED_SECONDS: Final = 10.0
 PHI_WINDOW: Final = 1_000

@@ -5,7 +5,7 @@ from typing import Any
 
 from detectors.core.types import IncidentChange
 from drills.simulate.baselines import Conviction
-from drills.simulate.episode import Record
+from drills.simulate.record import Record
 from drills.simulate.world import Truth
 from outrider.catalogue.faults import RESPONSES
 

@@ -5,12 +5,10 @@ how long they take is written beside each constant and printed with every result
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from detectors.core.council import Council
@@ -19,7 +17,9 @@ from detectors.core.types import Action, ActionResult, CopyRequest, Decision, In
 from drills.simulate.beats import Beat, Beats
 from drills.simulate.cell import JOB, Cell
 from drills.simulate.jitter import Jitter
+from drills.simulate.job_run import SNAPSHOT_SECONDS, JobRun
 from drills.simulate.options import Options
+from drills.simulate.record import Record
 from drills.simulate.world import HOLDING, Job, Kind, Outage, Outages, Truth
 from outrider.config.agent import AgentSection
 from outrider.config.ledger import LedgerSection
@@ -30,8 +30,6 @@ from outrider.signals import Signal
 T0: Final = 1_000.0
 #: Heartbeats begin this long before; the engines judge a node after three.
 LEAD_SECONDS: Final = 8.0
-#: Steps told before the episode, so that the median step and the usual loss are known.
-STEPS_BEFORE: Final = 64
 BLOCK_SECONDS: Final = 30.0
 #: An agent posts its signals as soon as it has them: the way over the network and through the witness's queue.
 SIGNAL_SECONDS: Final = (0.005, 0.1)
@@ -41,34 +39,12 @@ VOTE_SECONDS: Final = (0.005, 0.04 + LedgerSection().poll_seconds)
 ORDER_SECONDS: Final = (0.01, 0.08 + LedgerSection().poll_seconds)
 #: How long a prober waits where nothing answers.
 PROBE_SECONDS: Final = AgentSection().probe_seconds
-#: The emergency snapshot and the orders take this long before a new attempt is announced.
-SNAPSHOT_SECONDS: Final = 3.0
-#: After a recovery an episode lasts this many steps more, so that whatever comes after it is seen.
-STEPS_AFTER: Final = 3
 #: How long after a fault an episode goes on if nothing happens; scripts of slow faults ask for more.
 HORIZON_SECONDS: Final = 90.0
 
 
-@dataclass(slots=True)
-class Record:
-    """What came of an episode. `first_exit`: when a rank ended by itself, and its node; `sent`: each node's last heartbeat."""
-
-    truths: list[Truth] = field(default_factory=list)
-    changes: list[IncidentChange] = field(default_factory=list)
-    actions: list[Action] = field(default_factory=list)
-    copies: list[tuple[float, CopyRequest]] = field(default_factory=list)
-    first_exit: tuple[float, str] | None = None
-    held_since: float | None = None
-    recovered_t: float | None = None
-    end: float = 0.0
-    arrivals: dict[str, list[float]] = field(default_factory=dict)
-    sent: dict[str, float] = field(default_factory=dict)
-    signals: int = 0
-    heartbeats: int = 0
-
-
 class Episode:
-    """One episode; fault scripts use `outage`, `send`, `hold`, `exits` and the like, then `run` plays it."""
+    """One episode; fault scripts use `outage`, `send`, `exit`, `job_run` and the like, then `run` plays it."""
 
     def __init__(self, cell: Cell, policy: Policy, options: Options, jitter: Jitter, rng: np.random.Generator) -> None:
         self.cell, self.policy, self.options, self.rng = cell, policy, options, rng
@@ -85,6 +61,7 @@ class Episode:
         names = tuple(node.node for node in cell.fleet.nodes)
         self.beats = Beats(names, len(self.witnesses), jitter, self.outages, rng, T0 - LEAD_SECONDS)
         self.job = Job(options.step, T0 + float(rng.random()) * options.step)
+        self.job_run = JobRun(self)
         self.now = T0 - LEAD_SECONDS
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
@@ -94,13 +71,7 @@ class Episode:
         self._stalls: list[tuple[int, float, float]] = []
         self._asleep: set[int] = set()
         self._stop_when: str | None = None
-        self._slots = list(cell.fleet.jobs[0].slots)
         self._asked: set[str] = set()
-        self._restarting = False
-        self._steps_after = 0
-        #: What a script adds to every step, and to each rank's own step (None: the job tells its steps as one).
-        self.step_data: Callable[[int], dict[str, Any]] = lambda _step: {}
-        self.rank_data: Callable[[int], dict[str, Any]] | None = None
 
     # --- what scripts use ---
 
@@ -120,9 +91,9 @@ class Episode:
         end = start + seconds
         self.outages.add(Outage(node, kind, start, end, witnesses))
         if kind in HOLDING and node in self.cell.members:
-            self.at(start, self.hold, ("outage", node))
+            self.at(start, self.job_run.hold, ("outage", node))
             if end < inf and kind != "host_dead":  # processes do not outlive a reboot
-                self.at(end, self.release, ("outage", node))
+                self.at(end, self.job_run.release, [("outage", node)])
 
     def send(self, t: float, by: str, kind: str, /, **fields: Any) -> None:
         """The agent of the node `by` sees something at `t` and tells every witness, as soon as it can."""
@@ -130,7 +101,7 @@ class Episode:
 
     def tell(self, t: float, kind: str, /, **fields: Any) -> None:
         """Something that does not come through one node's agent (a switch's collector, a console log, a job's own word)."""
-        self.at(t, self._deliver, Signal(t=t, kind=kind, **fields))
+        self.at(t, self.deliver, Signal(t=t, kind=kind, **fields))
 
     def cut_witness(self, index: int, start: float, seconds: float, *, votes: bool) -> None:
         """A witness hears nobody for a while; with `votes` its own votes do not get out either. What it missed comes later."""
@@ -146,25 +117,14 @@ class Episode:
         # After everything that waited: the heap keeps the order of equal times.
         self.at(end + 1e-6, self._woke, index, seconds)
 
-    def hold(self, reason: tuple[str, str]) -> None:
-        """The job stops until the reason is gone: a fault of a node goes when the node leaves, `app` with a restart."""
-        if not self.job.holds:
-            self.record.held_since = self.now
-        self.job.hold(reason, self.now)
-
-    def release(self, reason: tuple[str, str]) -> None:
-        """Takes a reason away."""
-        if self.job.release([reason], self.now):
-            self.at(self.job.next_step, self._step, self.job.plan)
-
     def exit(self, t: float, rank: int, code: int, reason: str | None = None) -> None:
         """A rank's process ends; the launcher beside it tells."""
-        node = self._slots[rank][0]
+        node = self.job_run.slots[rank][0]
         data = {"attempt": self.job.attempt} | ({"reason": reason} if reason else {})
         self.send(t, node, "process_exit", job=JOB, rank=rank, value=code, data=data, source="launcher")
         if code not in (0, -15) and (self.record.first_exit is None or t < self.record.first_exit[0]):
             self.record.first_exit = (t, node)
-        self.at(t, self.hold, ("app", ""))
+        self.at(t, self.job_run.hold, ("app", ""))
 
     def truth(self, truth: Truth) -> None:
         """Tells the checkers what this is; the episode goes on until a verdict could be expected."""
@@ -188,8 +148,8 @@ class Episode:
             stop_when: fault class whose confirmation ends the episode, for who wants no more than its time.
         """
         self._stop_when = stop_when
-        self._teach()
-        self.at(self.job.next_step, self._step, self.job.plan)
+        self.job_run.teach()
+        self.job_run.plan_step()
         beats: list[Beat] = []
         place = 0
         while self.now < self.horizon:
@@ -255,16 +215,6 @@ class Episode:
             # A beat that decides nothing only puts deadlines off, once its node is judged: the old one costs an idle look.
             self._touched.add(witness)
 
-    def _teach(self) -> None:
-        """Steps of the time before, straight to the engines: they need the rhythm, not every heartbeat of an hour."""
-        step = self.options.step
-        for number in range(STEPS_BEFORE):
-            t = self.job.next_step - step * (STEPS_BEFORE - number)
-            signal = self._step_signal(t, number, step)
-            for engine in self.engines:
-                engine.observe(signal, t)
-        self.job.step = STEPS_BEFORE
-
     # --- the virtual world's answers ---
 
     def _take(self, decisions: list[Decision]) -> None:
@@ -315,34 +265,8 @@ class Episode:
             return
         took = SNAPSHOT_SECONDS if action.action == "snapshot" else 0.3
         self.at(self.now + took, self._council, ActionResult(decision_id=action.decision_id, outcome="done"))
-        if action.action == "restart" and action.target.get("job") == JOB and not self._restarting:
-            self._restarting = True
-            moved = {item["from"]: item["to"] for item in action.target.get("replace", ()) if item.get("to")}
-            self.at(self.now + SNAPSHOT_SECONDS, self._new_attempt, moved)
-
-    def _new_attempt(self, moved: dict[str, str]) -> None:
-        self._slots = [(moved.get(node, node), gpu) for node, gpu in self._slots]
-        self.job.attempt += 1
-        data = {"slots": [list(slot) for slot in self._slots], "groups": self.cell.fleet.jobs[0].groups, "synchronous": True}
-        self._deliver(Signal(t=self.now, kind="job", job=JOB, value=self.job.attempt, data=data))
-        self._deliver(Signal(t=self.now, kind="phase", job=JOB, value="init", data={"attempt": self.job.attempt}))
-        started = max(self.options.restart - SNAPSHOT_SECONDS, 0.1)
-        self.horizon = max(self.horizon, self.now + started + self.options.step * (STEPS_AFTER + 1) + 5.0)
-        self.at(self.now + started, self._started)
-
-    def _started(self) -> None:
-        self._restarting = False
-        here = {node for node, _ in self._slots}
-        gone = [reason for reason in self.job.holds if reason[0] == "app" or reason[1] not in here]
-        gone += [reason for reason in self.job.holds if reason[0] == "outage" and not self.outages.at(reason[1], self.now)]
-        self.job.hold(("start", ""), self.now)
-        self.job.remaining = self.options.step
-        self.release_all([*gone, ("start", "")])
-
-    def release_all(self, reasons: list[tuple[str, str]]) -> None:
-        """Takes several reasons away at once."""
-        if self.job.release(reasons, self.now):
-            self.at(self.job.next_step, self._step, self.job.plan)
+        if action.action == "restart" and action.target.get("job") == JOB:
+            self.job_run.restart(action)
 
     # --- signals ---
 
@@ -355,37 +279,12 @@ class Episode:
         if when > self.now:
             fields["data"] = {**fields.get("data", {}), "observed_s": self.now}
         arrival = when + self.uniform(*SIGNAL_SECONDS)
-        self.at(arrival, self._deliver, Signal(t=arrival, kind=kind, source=source, **fields))
+        self.at(arrival, self.deliver, Signal(t=arrival, kind=kind, source=source, **fields))
 
-    def _deliver(self, signal: Signal) -> None:
+    def deliver(self, signal: Signal) -> None:
+        """Every witness hears a signal, as soon as it can; the council what is for it."""
         self.record.signals += 1
         for index in range(len(self.engines)):
             self._hear(index, signal)
         if signal.kind in ("job", "snapshot", "maintenance", "phase"):
             self._council(signal)
-
-    def _step(self, plan: int) -> None:
-        job = self.job
-        if plan != job.plan or job.holds:
-            return
-        took = job.step_seconds * job.slow * float(np.exp(0.01 * self.rng.standard_normal()))
-        signal = self._step_signal(self.now, job.step, took)
-        if self.rank_data is None:
-            self._deliver(signal)
-        else:
-            for rank in range(len(self._slots)):
-                self._deliver(msgspec.structs.replace(signal, rank=rank, data={**signal.data, **self.rank_data(rank)}))
-        job.step += 1
-        if job.attempt > 1:
-            self._steps_after += 1
-            if self.record.recovered_t is None:
-                self.record.recovered_t = self.now
-            if self._steps_after == STEPS_AFTER:
-                self.horizon = min(self.horizon, self.now + 2.0)
-        job.next_step = self.now + took
-        self.at(job.next_step, self._step, job.plan)
-
-    def _step_signal(self, t: float, step: int, took: float) -> Signal:
-        data = {"attempt": self.job.attempt, "step_s": took, "age_s": 0.0, "loss": 2.0 + 0.02 * float(self.rng.standard_normal()),
-                **self.step_data(step)}  # fmt: skip
-        return Signal(t=t, kind="step", job=JOB, value=step, source="sdk", data=data)

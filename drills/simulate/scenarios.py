@@ -8,9 +8,10 @@ import numpy as np
 
 from drills.simulate import check
 from drills.simulate.cell import SPARES_MIN, build, name_of
-from drills.simulate.episode import T0, Episode, Record
+from drills.simulate.episode import T0, Episode
 from drills.simulate.jitter import Jitter
 from drills.simulate.options import Options
+from drills.simulate.record import Record
 from outrider.catalogue.faults import RESPONSES
 from outrider.config.policy import Policy
 

@@ -9,13 +9,14 @@ import numpy as np
 from drills.simulate import baselines, check, faults
 from drills.simulate.cell import Cell, build, name_of
 from drills.simulate.check import Outcome
-from drills.simulate.episode import T0, Episode, Record
+from drills.simulate.episode import T0, Episode
 from drills.simulate.ettr import young_for
 from drills.simulate.jitter import Jitter
 from drills.simulate.jitter import load as load_jitter
 from drills.simulate.mix import Mix
 from drills.simulate.mix import load as load_mix
 from drills.simulate.options import Options
+from drills.simulate.record import Record
 from drills.simulate.report import Totals
 from drills.simulate.timeline import Event, Timeline, draw, episodes
 from outrider.config.policy import Policy

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from drills.simulate import baselines, check, faults, mix
-from drills.simulate.episode import T0, Record
+from drills.simulate.episode import T0
 from drills.simulate.ettr import Account, Stop
 from drills.simulate.jitter import Jitter
 from drills.simulate.jitter import load as load_jitter
 from drills.simulate.options import Options
+from drills.simulate.record import Record
 from drills.simulate.report import poisson_upper, quantile
 from drills.simulate.timeline import draw, episodes
 from drills.simulate.world import Truth

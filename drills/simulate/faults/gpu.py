@@ -8,7 +8,7 @@ from drills.simulate.faults.parts import NCCL_TIMEOUT_SECONDS, Victim, rank_dies
 def fallen_off_bus(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "gpu.fallen_off_bus", t, victim, accept=("gpu.missing",), shard_lost=True)
     xid(episode, victim, t, 79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
-    episode.at(t, episode.hold, ("part", victim.node))
+    episode.at(t, episode.job_run.hold, ("part", victim.node))
     rank_dies(episode, victim, t + episode.uniform(0.5, 6.0))
     gpus = episode.cell.gpus
     episode.send(t + episode.uniform(2, 15), victim.node, "gpu_count", value=gpus - 1, data={"expected": gpus}, source="nvml")
@@ -18,7 +18,7 @@ def fallen_off_bus(episode: Episode, victim: Victim, t: float) -> None:
 def ecc_uncontained(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "gpu.ecc_uncontained", t, victim, shard_lost=True)
     xid(episode, victim, t, 95, "pid=4242, name=python, Uncontained: LTC TAG")
-    episode.at(t, episode.hold, ("part", victim.node))
+    episode.at(t, episode.job_run.hold, ("part", victim.node))
     data = {"corrected": 0, "uncorrected": 1, "scope": "volatile", "where": "sram"}
     episode.send(t + episode.uniform(1, 10), victim.node, "ecc", gpu=victim.gpu, data=data, source="nvml")
     rank_dies(episode, victim, t + episode.uniform(0.2, 3.0))
@@ -54,7 +54,7 @@ def row_remap_failed(episode: Episode, victim: Victim, t: float) -> None:
 def nvlink(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "gpu.nvlink", t, victim)
     xid(episode, victim, t, 74, "pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 2(0x10000, 0x0, 0x0)")
-    episode.at(t, episode.hold, ("part", victim.node))
+    episode.at(t, episode.job_run.hold, ("part", victim.node))
     data = {"link": 2, "replay": 9, "recovery": 3, "crc": 120, "down": True}
     episode.send(t + episode.uniform(1, 10), victim.node, "nvlink", gpu=victim.gpu, link=2, data=data, source="nvml")
     xid(episode, victim, t + episode.uniform(0.3, 2), 45, "pid=4242, name=python, Ch 00000010")
@@ -64,7 +64,7 @@ def nvlink(episode: Episode, victim: Victim, t: float) -> None:
 @script("gpu.gsp_hang")
 def gsp_hang(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "gpu.gsp_hang", t, victim, accept=("gpu.driver_hang",), shard_lost=True)
-    episode.at(t, episode.hold, ("part", victim.node))
+    episode.at(t, episode.job_run.hold, ("part", victim.node))
     # The driver waits for its firmware for six seconds before it says so.
     xid(episode, victim, t + 6.0, 119, "pid=4242, name=python, Timeout after 6s of waiting for RPC response from GPU GSP! "
          "Expected function 76 (GSP_RM_CONTROL) (0x20800a4c 0x4).")  # fmt: skip
@@ -75,7 +75,7 @@ def gsp_hang(episode: Episode, victim: Victim, t: float) -> None:
 @script("gpu.driver_hang")
 def driver_hang(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "gpu.driver_hang", t, victim, accept=("gpu.gsp_hang",), shard_lost=True)
-    episode.at(t, episode.hold, ("part", victim.node))
+    episode.at(t, episode.job_run.hold, ("part", victim.node))
     _stuck_driver(episode, victim, t)
     episode.ends(t + NCCL_TIMEOUT_SECONDS + 60)
     timeouts(episode, t + NCCL_TIMEOUT_SECONDS)

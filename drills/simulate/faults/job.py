@@ -24,7 +24,7 @@ def storage_hang(episode: Episode, victim: Victim, t: float) -> None:
            nodes=tuple(episode.cell.members))  # fmt: skip
     start = t + episode.uniform(5, 30)
     episode.tell(start, "phase", job=JOB, value="checkpoint", data={"attempt": episode.job.attempt})
-    episode.at(start, episode.hold, ("storage", ""))
+    episode.at(start, episode.job_run.hold, ("storage", ""))
     for node in episode.cell.members:
         for number in range(4):
             data = {"operation": "write", "seconds": 10.0 + 30 * number, "ok": False, "error": "deadline"}
@@ -81,7 +81,7 @@ def hang(episode: Episode, victim: Victim, t: float) -> None:
     rank = rank_of(episode, victim)
     accept = ("job.desync", "job.dataloader_stall")
     truth(episode, "job.hang", t, victim, accept=accept, place={"rank": rank, "node": victim.node})
-    episode.at(t, episode.hold, ("app", ""))
+    episode.at(t, episode.job_run.hold, ("app", ""))
     _records(episode, rank, t + episode.uniform(30, 34))
     timeouts(episode, t + NCCL_TIMEOUT_SECONDS)
     episode.ends(t + NCCL_TIMEOUT_SECONDS + 60)
@@ -114,7 +114,7 @@ def _records(episode: Episode, missing: int, t: float) -> None:
 def dataloader_stall(episode: Episode, victim: Victim, t: float) -> None:
     rank = rank_of(episode, victim)
     truth(episode, "job.dataloader_stall", t, victim, accept=("job.hang",), place={"rank": rank, "node": victim.node})
-    episode.at(t, episode.hold, ("app", ""))
+    episode.at(t, episode.job_run.hold, ("app", ""))
     episode.send(
         t,
         victim.node,
@@ -143,7 +143,7 @@ def loss_nan(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "job.loss_nan", t, victim, accept=("job.loss_spike",), stops=False, place={"job": JOB}, poisoned=True)
 
     def spoil() -> None:
-        episode.step_data = lambda _step: {"loss": float("nan"), "grad_norm": float("nan")}
+        episode.job_run.step_data = lambda _step: {"loss": float("nan"), "grad_norm": float("nan")}
 
     episode.at(t, spoil)
 
@@ -153,6 +153,6 @@ def loss_spike(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "job.loss_spike", t, victim, accept=("job.loss_nan",), stops=False, place={"job": JOB})
 
     def spoil() -> None:
-        episode.step_data = lambda step: {"loss": 9.0 - 0.4 * (step % 7), "grad_norm": 55.0 + step % 5}
+        episode.job_run.step_data = lambda step: {"loss": 9.0 - 0.4 * (step % 7), "grad_norm": 55.0 + step % 5}
 
     episode.at(t, spoil)

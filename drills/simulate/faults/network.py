@@ -11,7 +11,7 @@ def nic_down(episode: Episode, victim: Victim, t: float) -> None:
     truth(episode, "nic.down", t, victim, accept=("link.errors", "link.flapping", "nic.degraded"))
     data = {"state": "down", "rate_gbps": 0, "rate_max_gbps": 400}
     episode.send(t + episode.uniform(0.05, 0.3), victim.node, "link", nic=nic, port=1, data=data, source="netlink")
-    episode.at(t, episode.hold, ("part", victim.node))
+    episode.at(t, episode.job_run.hold, ("part", victim.node))
     peers_complain(episode, victim.node, t + episode.uniform(2.0, 8.0))
     rank_dies(episode, victim, t + episode.uniform(4.0, 12.0))
 
@@ -37,7 +37,7 @@ def switch_down(episode: Episode, victim: Victim, t: float) -> None:
     mine = next(node.nics[rail] for node in episode.cell.fleet.nodes if node.node == victim.node)
     behind = tuple(node.node for node in episode.cell.fleet.nodes if node.nics.get(rail) == mine)
     truth(episode, "switch.down", t, victim, accept=("domain.lost",), place={"switch": mine}, nodes=behind)
-    episode.at(t, episode.hold, ("switch", mine))
+    episode.at(t, episode.job_run.hold, ("switch", mine))
     data = {"state": "down", "rate_gbps": 0, "rate_max_gbps": 400}
     for node in behind:
         episode.send(t + episode.uniform(0.05, 0.6), node, "link", nic=rail, port=1, data=data, source="netlink")

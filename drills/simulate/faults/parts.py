@@ -128,4 +128,4 @@ def slow_rank(episode: Episode, rank: int, factor: float) -> None:
     episode.job.slow = factor
     slow = {"compute_s": usual * (factor - 0.05), "wait_s": usual * 0.05}
     quick = {"compute_s": usual * 0.95, "wait_s": usual * (factor - 0.95)}
-    episode.rank_data = lambda one: slow if one == rank else quick
+    episode.job_run.rank_data = lambda one: slow if one == rank else quick
