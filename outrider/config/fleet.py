@@ -1,12 +1,16 @@
 """`[fleet]`: the machines, and the jobs if they are known beforehand."""
 
+import re
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from outrider.fleet import Fleet, Job, Node
 from outrider.topology.graph import ends_of, strange_keys
+
+#: A node's name becomes an argument of commands and a part of addresses: no option, no way up, one word.
+_NAME: Final = re.compile(r"\w[^\s/\\\x00-\x1f\x7f]*")
 
 
 class NodeEntry(Node, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -33,6 +37,9 @@ class FleetSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         count = Counter(node.node for node in self.nodes)
         if twice := sorted(name for name, number in count.items() if number > 1):
             raise ValueError(f"nodes named twice: {', '.join(twice)}")
+        if strange := sorted(name for name in count if not _NAME.fullmatch(name)):
+            names = ", ".join(map(repr, strange))
+            raise ValueError(f"nodes that no scheduler could be told of: {names}; no space, no slash, a letter or digit first")
         if strange := sorted(set(self.spares) - set(count)):
             raise ValueError(f"spares that are no nodes: {', '.join(strange)}")
 

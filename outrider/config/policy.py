@@ -3,9 +3,13 @@
 Every time is in seconds. The defaults are safe: nothing is done to a job before a person writes `mode = "act"`.
 """
 
+import difflib
+import math
 from typing import Literal
 
 import msgspec
+
+from outrider.catalogue.faults import FAULTS
 
 Mode = Literal["observe", "advise", "act"]
 
@@ -123,12 +127,33 @@ class PolicySection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for name in positive:
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be more than 0 (is {getattr(self, name)!r})")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not (value >= 0 and math.isfinite(value)):  # it would switch a brake or limit off
+                raise ValueError(f"{name} must be a number of 0 or more (is {value!r})")
         if self.heartbeat_timeout_max < self.heartbeat_timeout:
             raise ValueError("heartbeat_timeout_max must be at least heartbeat_timeout")
         if self.hard_limit_seconds <= self.heartbeat_timeout:
             raise ValueError("hard_limit_seconds must be more than heartbeat_timeout")
         if not 0 < self.blind_ratio <= 1:
             raise ValueError("blind_ratio must lie in (0, 1]")
+        self._check_overrides()
+
+    def _check_overrides(self) -> None:
+        """A rule that is about nothing would be believed to hold."""
+        for fault in self.faults:
+            if fault not in FAULTS:
+                close = ", ".join(difflib.get_close_matches(fault, FAULTS, 3))
+                near = f" (nearest: {close})" if close else ""
+                raise ValueError(f"faults: no class is called {fault!r}{near}")
+        for name, rule in self.jobs.items():
+            if rule.nodes:
+                raise ValueError(f"jobs.{name}.nodes: a job has no nodes here; a group of nodes has")
+        for name, rule in self.groups.items():
+            if not rule.nodes or rule.mode is None:
+                raise ValueError(f"groups.{name}: a group says its nodes and its mode")
+            if rule.hung_after_seconds is not None:
+                raise ValueError(f"groups.{name}.hung_after_seconds: that is a job's")
 
     def under(self, site_mode: Mode) -> "PolicySection":
         """This policy with the site's mode where it has none of its own."""

@@ -1,6 +1,7 @@
 """The sections that agents and witnesses share: wrong values are told, secrets are guarded."""
 
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
@@ -8,11 +9,13 @@ from outrider.config.agent import AgentSection
 from outrider.config.fleet import FleetSection
 from outrider.config.ledger import LedgerSection
 from outrider.config.loader import ConfigError, load_sections
+from outrider.config.policy import PolicySection
 from outrider.config.security import SecuritySection, write_secret
 from outrider.config.site import SiteSection, read_config
 from outrider.errors import InputError
 
-SECTIONS = {"site": SiteSection, "fleet": FleetSection, "agent": AgentSection, "security": SecuritySection}
+SECTIONS = {"site": SiteSection, "fleet": FleetSection, "agent": AgentSection, "security": SecuritySection,
+            "policy": PolicySection}  # fmt: skip
 
 
 def load(tmp_path: Path, text: str) -> dict:
@@ -51,9 +54,33 @@ node = "n2"
         ("[agent]\nheartbeat_seconds = 0.0", "allowed: 0.05 to 60 seconds"),
         ("[agent]\nudp_port = 70000", "allowed: 0 to 65535"),
         ('[site]\nmode = "kill"', "site.mode"),
+        *((f"[[fleet.nodes]]\nnode = {name!r}", "no scheduler could be told of") for name in ("", "-x", "a b", "../x", "a/b")),
     ],
 )
 def test_a_wrong_value_is_told(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load(tmp_path, text)
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "-inf"])
+@pytest.mark.parametrize("key", [name for name, kind in get_type_hints(PolicySection).items() if kind in (int, float)])
+def test_no_number_of_the_policy_switches_a_brake_or_a_limit_off_by_being_none(tmp_path: Path, key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        load(tmp_path, f"[policy]\n{key} = {value}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[policy.faults."gpu.termal"]\nmode = "observe"', r"'gpu.termal' \(nearest: gpu.thermal"),
+        ('[policy.groups.lab]\nmode = "observe"', "groups.lab: a group says its nodes and its mode"),
+        ('[policy.groups.lab]\nnodes = ["n1"]', "groups.lab: a group says its nodes and its mode"),
+        ('[policy.groups.lab]\nnodes = ["n1"]\nmode = "observe"\nhung_after_seconds = 9.0', "groups.lab.hung_after_seconds"),
+        ('[policy.jobs.llm]\nmode = "observe"\nnodes = ["n1"]', "jobs.llm.nodes"),
+    ],
+)
+def test_a_rule_of_the_policy_that_is_about_nothing_is_told(tmp_path: Path, text: str, told: str) -> None:
+    """Else it would be believed to hold."""
     with pytest.raises(ConfigError, match=told):
         load(tmp_path, text)
 
