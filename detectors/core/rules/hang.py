@@ -6,9 +6,11 @@ second layer: collectives that time out, records that show who is missing.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from detectors.core.docket import Docket
+from detectors.core.rules.loading import loads, starved_in
 from detectors.core.types import Evidence
 from detectors.core.waits import Head, head_of_chain
 from detectors.core.world import JobState, World
@@ -25,15 +27,23 @@ NODE_FIRST_SECONDS = 45.0
 SETTLE_SECONDS = 3.0
 #: A rank that said nothing is named only if so many others said something: a record that is missing is no rank that is.
 ENOUGH = 0.5
-#: At most this part of a job's ranks starves while the others wait for it; where more load, the job is loading.
-STARVED_PART = 0.25
-#: Ranks finish a step, and tell of what they do next, within this time of each other.
-SAME_STEP_SECONDS = 1.0
 #: Records of collectives older than this tell of another hang.
 RECORD_SECONDS = 900.0
 
 
 OddOne = Callable[[dict[str, Any], float], tuple[dict[str, Any], str] | None]
+
+
+@dataclass(slots=True)
+class _Charge:
+    """What a job that stands is accused of, while it is put together."""
+
+    subject: dict[str, Any]
+    text: str
+    pieces: list[Evidence]
+    fault: str = "job.hang"
+    culprit: str | None = None
+    code: str = "still"
 
 
 class HangRule:
@@ -137,7 +147,7 @@ class HangRule:
             return None, float("inf")
         usual = state.steps.value
         # A few ranks in their loaders while the others train: those wait at the pace of training, whatever a load may take.
-        paced = phase == "train" or (phase == "data" and not self._loads(state))
+        paced = phase == "train" or (phase == "data" and not loads(state))
         if paced and usual is not None and len(state.steps) >= PACE_STEPS and state.steps_seen >= 1:
             return min(max(self.policy.hang_steps * usual, self.policy.hang_seconds_min), hard), hard
         return None, hard
@@ -175,51 +185,60 @@ class HangRule:
         return bool(ages) and min(ages) < max(NODE_FIRST_SECONDS, self.policy.hung_after_seconds + 10.0)
 
     def _accuse(self, state: JobState, phase: str, text: str, past_limit: bool, now: float) -> None:
-        head, starved = self._head(state, now), self._starved(state)
+        head, starved = self._head(state, now), starved_in(state)
         pieces = [_evidence(now, "step", {"job": state.name}, f"no progress since step {state.step}")]
-        pieces += self._timeouts.get(state.name, [])
-        subject: dict[str, Any] = {"job": state.name}
-        fault, culprit, code = "job.hang", None, "still"
+        charge = _Charge({"job": state.name}, text, pieces + self._timeouts.get(state.name, []))
         if head is not None:
-            pieces.append(_evidence(now, "flight_record", {"job": state.name, "rank": head.ranks[0]}, head.text))
-            text += f"; {head.waiting} ranks wait: {head.text}"
-            code = "head_found"
-            if head.desync:
-                fault = "job.desync"
-            subject, culprit = self._place(state, head, subject)
+            self._blame_head(charge, state, head, now)
         else:
-            odd = self._odd_one(state.node_ranks, now) or self._odd.get(state.name)
-            if starved:
-                subject, code = self._where(state, starved, subject), "in_data"
-            elif odd is not None and odd[0].get("job") == state.name:
-                self._odd[state.name] = odd
-                subject, culprit, code = odd[0], "gpu", "odd_one"
-                pieces.append(_evidence(now, "gpu_state", subject, odd[1]))
-                text += f"; rank {subject['rank']} is {odd[1]}"
-            elif (late := self._laggard(state)) is not None:
-                subject, code = self._seat(state, late), "laggard"
-                text += f"; rank {late} alone has not finished step {state.step}"
-            elif phase == "checkpoint":
-                culprit, code = "storage", "in_save"
-            elif phase == "data" and self._loads(state):
-                fault, culprit, code = "job.dataloader_stall", "data", "in_data"
+            self._blame_without_head(charge, state, phase, starved, now)
         if starved and (head is None or set(head.ranks) <= set(starved)):
-            fault, culprit = "job.dataloader_stall", "data"
+            charge.fault, charge.culprit = "job.dataloader_stall", "data"
             names = ", ".join(map(str, starved[:4])) + (" .." if len(starved) > 4 else "")
-            pieces.append(_evidence(now, "phase", {"job": state.name}, f"in the data loader: rank {names}, and no other"))
-            text += f"; rank {names} waits for data, the others wait for it"
+            charge.pieces.append(_evidence(now, "phase", {"job": state.name}, f"in the data loader: rank {names}, and no other"))
+            charge.text += f"; rank {names} waits for data, the others wait for it"
         # While records still come in, half of them name the wrong rank: a restart waits these few seconds for the right one.
         # Who waits for data has its phase's own limit.
-        second = fault != "job.dataloader_stall" and len({piece.layer for piece in pieces}) > 1 and not self._unsettled(state, now)
+        second = charge.fault != "job.dataloader_stall" and len({piece.layer for piece in charge.pieces}) > 1
+        second = second and not self._unsettled(state, now)
         before = self._faults.get(state.name)
-        if before is not None and before != fault:
-            self.docket.clear_subject(before, {"job": state.name}, now, f"it is {fault}", str(state.attempt))
-        self._faults[state.name], self.accused[state.name] = fault, text
+        if before is not None and before != charge.fault:
+            self.docket.clear_subject(before, {"job": state.name}, now, f"it is {charge.fault}", str(state.attempt))
+        self._faults[state.name], self.accused[state.name] = charge.fault, charge.text
         self.docket.accuse(
-            fault, subject, key_subject={"job": state.name}, now=now, incarnation=str(state.attempt), evidence=tuple(pieces),
-            response="restart" if past_limit or second else "page", decisive=past_limit or not second, reason=text,
-            reason_code=f"{code}_{'limit' if past_limit else 'pace'}", culprit=culprit, extra={"attempt": state.attempt},
+            charge.fault, charge.subject, key_subject={"job": state.name}, now=now, incarnation=str(state.attempt),
+            evidence=tuple(charge.pieces), response="restart" if past_limit or second else "page",
+            decisive=past_limit or not second, reason=charge.text,
+            reason_code=f"{charge.code}_{'limit' if past_limit else 'pace'}", culprit=charge.culprit,
+            extra={"attempt": state.attempt},
         )  # fmt: skip
+
+    def _blame_head(self, charge: _Charge, state: JobState, head: Head, now: float) -> None:
+        """The records of the ranks' collectives say who is missing."""
+        charge.pieces.append(_evidence(now, "flight_record", {"job": state.name, "rank": head.ranks[0]}, head.text))
+        charge.text += f"; {head.waiting} ranks wait: {head.text}"
+        charge.code = "head_found"
+        if head.desync:
+            charge.fault = "job.desync"
+        charge.subject, charge.culprit = self._place(state, head, charge.subject)
+
+    def _blame_without_head(self, charge: _Charge, state: JobState, phase: str, starved: list[int], now: float) -> None:
+        """Without records: who loads data, whose card idles, who alone is late, or what the phase itself waits for."""
+        odd = self._odd_one(state.node_ranks, now) or self._odd.get(state.name)
+        if starved:
+            charge.subject, charge.code = self._where(state, starved, charge.subject), "in_data"
+        elif odd is not None and odd[0].get("job") == state.name:
+            self._odd[state.name] = odd
+            charge.subject, charge.culprit, charge.code = odd[0], "gpu", "odd_one"
+            charge.pieces.append(_evidence(now, "gpu_state", odd[0], odd[1]))
+            charge.text += f"; rank {odd[0]['rank']} is {odd[1]}"
+        elif (late := self._laggard(state)) is not None:
+            charge.subject, charge.code = self._seat(state, late), "laggard"
+            charge.text += f"; rank {late} alone has not finished step {state.step}"
+        elif phase == "checkpoint":
+            charge.culprit, charge.code = "storage", "in_save"
+        elif phase == "data" and loads(state):
+            charge.fault, charge.culprit, charge.code = "job.dataloader_stall", "data", "in_data"
 
     def _place(self, state: JobState, head: Head, subject: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Where the ranks that all wait for sit: one rank, one node, or nothing that could be named."""
@@ -263,23 +282,6 @@ class HangRule:
             self._due = min(self._due, newest + SETTLE_SECONDS)
             return True
         return False
-
-    @staticmethod
-    def _inside(state: JobState) -> list[int]:
-        """Ranks that have told of waiting for data since the job's last step."""
-        since = state.step_t - SAME_STEP_SECONDS
-        return sorted(
-            rank for rank, phase in state.rank_phase.items() if phase == "data" and rank >= 0 and state.rank_phase_t[rank] >= since
-        )
-
-    def _loads(self, state: JobState) -> bool:
-        """Whether the job as a whole waits for data: it said so as one, or a good part of its ranks did."""
-        return not state.rank_phase or len(self._inside(state)) > STARVED_PART * state.size
-
-    def _starved(self, state: JobState) -> list[int]:
-        """Ranks that are still in their data loaders while most have gone on; empty if a good part of the job loads."""
-        inside = self._inside(state)
-        return inside if len(inside) <= STARVED_PART * state.size else []
 
     def _release(self, state: JobState, now: float, reason: str) -> None:
         self.accused.pop(state.name)
