@@ -146,7 +146,9 @@ def that_one(named: list[SlurmJob], nodes: set[str]) -> SlurmJob:
     Raises:
         SchedulerError: there is more than one still; nobody's job is ended by guess.
     """
-    live = [job for job in named if not job.states & OVER] or [max(named, key=lambda job: job.job_id)]
+    live = [job for job in named if job.states & {*RUNNING, "PENDING"} and not job.states & OVER]
+    # One that a failing node ended may still come back; Slurm shows it for minutes beside the one that has taken its place.
+    live = live or [max(named, key=lambda job: (not job.states & OVER, job.job_id))]
     signs: tuple[Callable[[SlurmJob], bool], ...] = (
         lambda job: bool(nodes & set(job.nodes)), lambda job: fence_of(job.comment) is not None,
         lambda job: bool(job.restarts or job.states & RUNNING),

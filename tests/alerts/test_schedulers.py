@@ -584,6 +584,9 @@ def test_a_job_that_slurm_requeued_is_told_from_its_successor() -> None:
     assert that_one([back, a_job(8, "PENDING")], {"n1"}).job_id == 7
     assert that_one([mark, a_job(8, "PENDING", restarts=1)], {"n1"}).job_id == 7
     assert that_one([a_job(5, "COMPLETED"), a_job(6, "TIMEOUT")], set()).job_id == 6
+    failed = a_job(6, "NODE_FAIL", "n1", restarts=1, comment="outrider fence=4 incident=i0 released")
+    assert that_one([failed, a_job(7, "PENDING")], {"n1"}).job_id == 7, "that one is over, and another one was begun"
+    assert that_one([failed, a_job(5, "FAILED")], {"n1"}).job_id == 6
 
 
 async def test_job_that_slurm_may_not_requeue_is_left_alone_and_said(tmp_path: Path) -> None:
