@@ -19,6 +19,8 @@ from outrider.errors import InputError
 from outrider.tls import client_context
 
 log = structlog.get_logger()
+#: Largest answer of a scheduler, bytes: a list of all jobs of 10,000 nodes is some 50 MB; one without end must not fill the memory.
+ANSWER_MAX = 128 << 20
 
 
 class Sender(Protocol):
@@ -111,6 +113,20 @@ def make_senders(
 
         senders += make_scheduler_senders(settings)
     return senders
+
+
+async def whole_text(answer: aiohttp.ClientResponse) -> str:
+    """The body as text.
+
+    Raises:
+        aiohttp.ClientPayloadError: it has no end within `ANSWER_MAX`.
+    """
+    found = bytearray()
+    async for piece in answer.content.iter_any():
+        found += piece
+        if len(found) > ANSWER_MAX:
+            raise aiohttp.ClientPayloadError(f"its answer is larger than {ANSWER_MAX >> 20} MiB")
+    return found.decode("utf-8", "replace")
 
 
 def make_session(ca_file: str = "", connections: int = 64) -> aiohttp.ClientSession:

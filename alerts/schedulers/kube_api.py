@@ -16,7 +16,7 @@ import aiohttp
 from alerts.delivery import wait_seconds
 from alerts.schedulers.port import SchedulerError
 from alerts.secret_files import read_token
-from alerts.senders import make_session
+from alerts.senders import make_session, whole_text
 from outrider.config.targets import KubernetesTarget
 
 #: How often a change is tried anew after a conflict; a node's status changes every few seconds, its spec hardly ever.
@@ -128,7 +128,7 @@ class KubeApi:
                 if answer.status == 410:
                     raise Expired
                 if answer.status != 200:
-                    raise _failure(answer.status, await answer.text(errors="replace"), path)
+                    raise _failure(answer.status, await whole_text(answer), path)
                 async for line in answer.content:
                     event = json.loads(line)
                     if event["type"] == "ERROR":
@@ -177,7 +177,7 @@ class KubeApi:
             async with self._session.request(
                 method, self._url + path, data=data, headers=headers, params=query, timeout=timeout, allow_redirects=False
             ) as answer:
-                text, status, wait = await answer.text(errors="replace"), answer.status, answer.headers.get("retry-after")
+                text, status, wait = await whole_text(answer), answer.status, answer.headers.get("retry-after")
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise SchedulerError(
                 f"API server cannot be reached: {error or 'no answer in time'}", "unreachable", again=True

@@ -14,7 +14,7 @@ import aiohttp
 from alerts.schedulers.port import SchedulerError
 from alerts.schedulers.slurm_reading import SlurmJob, SlurmNode, failure, only, read_job, read_lines, read_node, records
 from alerts.secret_files import read_token
-from alerts.senders import make_session
+from alerts.senders import make_session, whole_text
 from outrider.config.targets import SlurmTarget
 
 
@@ -157,7 +157,7 @@ class RestApi(ScontrolApi):
         timeout = aiohttp.ClientTimeout(total=self._seconds)
         try:
             async with self._session.get(self._url + path, headers=headers, timeout=timeout, allow_redirects=False) as answer:
-                text = await answer.text(errors="replace")
+                text = await whole_text(answer)
                 status = answer.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise SchedulerError(

@@ -247,7 +247,8 @@ class SqliteLedger:
                     value = function(database)
                     database.execute("COMMIT")
                 except BaseException:
-                    database.execute("ROLLBACK")
+                    if database.in_transaction:  # a full disk has ended it already, and that is what must be told
+                        database.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
                 raise LedgerError(f"{self._path}: {error}") from None

@@ -69,7 +69,8 @@ def prepare(database: sqlite3.Connection) -> float:
         offset = float(_meta(database, "clock_offset") or 0.0)
         database.execute("COMMIT")
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:
+            database.execute("ROLLBACK")
         raise
     return offset
 

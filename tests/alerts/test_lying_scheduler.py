@@ -1,5 +1,6 @@
 """A slurmrestd that lies, or is something else: each its own clear state, nothing for ever."""
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -8,12 +9,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from alerts_doubles import row
 
+from alerts import senders
+from alerts.schedulers.kube_api import KubeApi
 from alerts.schedulers.port import SchedulerError
 from alerts.schedulers.sender import SchedulerSender
 from alerts.schedulers.slurm import SlurmScheduler
 from alerts.schedulers.slurm_api import RestApi
 from outrider.config.alerts import SpareCheck
-from outrider.config.targets import SlurmTarget
+from outrider.config.targets import KubernetesTarget, SlurmTarget
 
 PATHS = json.dumps({"paths": {"/slurm/v0.0.38/nodes": {}, "/slurm/v0.0.40/nodes": {}}})
 
@@ -76,3 +79,38 @@ async def test_token_file_that_is_gone_is_tried_again_and_named(tmp_path: Path) 
         await sender.close()
     assert (attempt.outcome, attempt.reason_code) == ("retry", "unauthorised")
     assert "gone" in attempt.reason
+
+
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
+async def test_an_answer_without_end_fills_no_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "ANSWER_MAX", 1 << 20)
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await answer.write(b"x" * 65536)
+                sent += 65536
+        return answer
+
+    token = tmp_path / "token"
+    token.write_text("t")
+    token.chmod(0o600)
+    application = web.Application()
+    application.router.add_get("/{tail:.*}", endless)
+    async with TestServer(application) as server:
+        url = str(server.make_url(""))
+        api = (
+            RestApi(SlurmTarget(name="s", url=url, timeout_seconds=60.0))
+            if kind == "slurm"
+            else KubeApi(KubernetesTarget(name="k", url=url, token_file=str(token), timeout_seconds=60.0))
+        )
+        await api.open()
+        with pytest.raises(SchedulerError, match="larger than 1 MiB") as caught:
+            await (api.nodes() if isinstance(api, RestApi) else api.get("/api/v1/nodes"))
+        await api.close()
+    assert caught.value.again
+    assert sent < 64 << 20

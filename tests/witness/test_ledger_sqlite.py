@@ -1,5 +1,7 @@
 """The one-machine ledger: what a reboot means, and files that are no ledger."""
 
+import asyncio
+import sqlite3
 import time
 from pathlib import Path
 
@@ -101,3 +103,33 @@ async def test_tables_stay_within_their_bounds(tmp_path: Path) -> None:
         assert len(await ledger.list_rows()) <= 7
     finally:
         await ledger.close()
+
+
+async def test_a_full_disk_is_named_writes_nothing_half_and_is_over_when_there_is_room(tmp_path: Path) -> None:
+    ledger = await opened(tmp_path / "ledger.db")
+    assert await ledger.acquire("leader", "w1") is not None
+    commit = Commit(term=1, fence_before=0, fence=4, outbox=tuple(a_row(f"d{number}") for number in range(2000)))
+    database = ledger._database
+    assert database is not None
+
+    def pages(number: int) -> None:
+        database.execute(f"PRAGMA max_page_count={number}")
+
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(ledger._pool, pages, 1)  # as many as there are
+    with pytest.raises(LedgerError, match="full"):
+        await ledger.commit(commit, "w1")
+    assert await ledger.list_rows() == []
+    assert (await ledger.leader_state()).fence == 0
+
+    def ended(database: sqlite3.Connection) -> None:
+        """What SQLite does when the file system is full: the transaction is over before the error is told."""
+        database.execute("ROLLBACK")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with pytest.raises(LedgerError, match="disk is full"):
+        await ledger._write(ended, "FULL")
+    await loop.run_in_executor(ledger._pool, pages, 1 << 20)
+    await ledger.commit(commit, "w1")
+    assert len(await ledger.list_rows(limit=5000)) == 2000
+    await ledger.close()
