@@ -2,7 +2,7 @@
 
 from alerts.bodies import read_message
 from alerts.delivery import Attempt
-from alerts.run_command import filled, run_command
+from alerts.run_command import filled, run_command, unsafe
 from detectors.witness.outbox import OutboxRow
 from outrider.config.targets import CommandTarget
 from outrider.wire import UNREADABLE
@@ -31,6 +31,8 @@ class CommandSender:
             return Attempt(outcome="refused", reason=f"the body is no order: {error}", reason_code="strange_order")
         names = ("node", "job", "attempt", "fence", "incident", "fault")
         values = {name: getattr(data, name) if getattr(data, name) is not None else "" for name in names}
+        if (why := unsafe(self._target.command, values)) is not None:
+            return Attempt(outcome="refused", reason=why, reason_code="unsafe_name")
         ended = await run_command(filled(self._target.command, values | {"id": row.id}), self._target.timeout_seconds, row.body)
         if ended.status == 0:
             return Attempt(outcome="accepted", reason=ended.said or "done", reason_code="accepted")

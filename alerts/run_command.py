@@ -3,13 +3,19 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 #: Longest piece of what a command said that is kept.
 SAID_MAX = 200
+
+
+#: What may be filled into a command: nothing, or a word that begins with no dash and holds no space and nothing a shell acts on.
+_WORD: Final = re.compile(r"(?:[\w.:@/+=,%\[\]][\w.:@/+=,%\[\]-]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,15 @@ def filled(command: Sequence[str], values: Mapping[str, object]) -> list[str]:
             word = word.replace("{" + name + "}", str(value))  # noqa: PLW2901
         words.append(word)
     return words
+
+
+def unsafe(command: Sequence[str], values: Mapping[str, object]) -> str | None:
+    """Why these may not be filled into a command: who names a job must choose no option of it, and nothing that a shell behind ssh
+    would run. None: they may."""
+    for name, value in values.items():
+        if any("{" + name + "}" in word for word in command) and not _WORD.fullmatch(str(value)):
+            return f"the {name} {str(value)[:60]!r} could be taken for an option or read by a shell: no command is run with it"
+    return None
 
 
 async def run_command(words: Sequence[str], seconds: float, text: str = "") -> Ended:

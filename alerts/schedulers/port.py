@@ -26,7 +26,7 @@ class Done:
 class SchedulerError(Exception):
     """A call that did not work. `again`: a later try makes sense. `code`: `unreachable`, `unauthorised`, `no_such_node`,
     `no_such_job`, `no_such_object`, `no_spare`, `spare_unfit`, `job_over`, `not_supported`, `strange_answer`, `busy`, `unwritable`,
-    `unreadable`, `damaged`, `ambiguous`.
+    `unreadable`, `damaged`, `ambiguous`, `unsafe_name`.
     `wait`: seconds after which the scheduler wants to be asked again; None: it did not say."""
 
     def __init__(self, reason: str, code: str, *, again: bool, wait: float | None = None) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 from alerts.bodies import Data, Message, read_message
 from alerts.delivery import Attempt
-from alerts.run_command import filled, run_command
+from alerts.run_command import filled, run_command, unsafe
 from alerts.schedulers.port import Scheduler, SchedulerError, carry_out
 from detectors.witness.outbox import OutboxRow
 from outrider.config.alerts import SpareCheck
@@ -53,6 +53,8 @@ class SchedulerSender:
         """
         if not self._check.command:
             return
+        if (why := unsafe(self._check.command, {"job": message.data.job or ""})) is not None:
+            raise SchedulerError(why, "unsafe_name", again=False)  # the spare is not to blame
         spares = sorted({item.to for item in message.data.replace if item.to})
         results = await asyncio.gather(*(check_spare(self._check, node, message.data) for node in spares))
         bad = [f"{node}: {why}" for node, why in zip(spares, results, strict=True) if why is not None]

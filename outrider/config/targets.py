@@ -173,7 +173,8 @@ class CommandTarget(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A program of the site's: `[[alerts.commands]]`; for what no other target does, such as restarting an agent that hangs.
 
     `command` runs without a shell; `{node}`, `{job}`, `{attempt}`, `{fence}`, `{incident}`, `{fault}` and `{id}` (the webhook-id)
-    are filled in, the whole body comes on its standard input. Exit status 0: done; 75: try again later; another: refused for good.
+    are filled in (a name that could be an option, or that a shell would read, is refused: `alerts.run_command.unsafe`), the whole
+    body comes on its standard input. Exit status 0: done; 75: try again later; another: refused for good.
     """
 
     name: str

@@ -53,6 +53,27 @@ async def test_who_is_ended_leaves_nothing_running(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
 
 
+HOSTILE = ("-oProxyCommand=x", "--all", "a;reboot", "a b", "$(x)", "`x`", "a|b", "a\nb", "a\0b", "a&", "'a'", "~x")
+
+
+@pytest.mark.parametrize("job", HOSTILE)
+async def test_whoever_names_a_job_chooses_no_option_and_no_command(job: str, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    sender = CommandSender(CommandTarget(name="c", command=("touch", str(ran), "{job}"), types=("test",)))
+    attempt = await sender.send(row("r", "job.restart.requested", job=job), 0.0)
+    assert (attempt.outcome, attempt.reason_code) == ("refused", "unsafe_name")
+    assert "\n" not in attempt.reason
+    assert not ran.exists()
+    heedless = CommandSender(CommandTarget(name="c", command=("touch", str(ran)), types=("test",)))
+    assert (await heedless.send(row("r", "job.restart.requested", job=job), 0.0)).outcome == "accepted"
+
+
+@pytest.mark.parametrize("job", ["llm-7b", "team/llm_7:v2", "llm[3]", "模型", "a@b+c=d,e%"])
+async def test_names_that_people_give_jobs_are_passed_on_as_they_are(job: str) -> None:
+    sender = CommandSender(CommandTarget(name="c", command=("echo", "{job}"), types=("test",)))
+    assert (await sender.send(row("r", "job.restart.requested", job=job), 0.0)).reason == job
+
+
 async def test_program_that_is_not_there_is_tried_again_and_braces_stay() -> None:
     sender = CommandSender(CommandTarget(name="c", command=("/no/such/program", "{other}"), types=("test",)))
     attempt = await sender.send(row("r", "test", node="n2"), 0.0)
