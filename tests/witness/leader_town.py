@@ -184,6 +184,7 @@ class Town:
 
     async def tick(self, drops: dict[int, Drop]) -> None:
         """Half a second: what was to come later, votes and views, deliveries, then the leader's turn."""
+        await self._all_hear()
         self.clock.advance(TICK)
         self.turns += 1
         now = self.clock.monotonic()
@@ -193,7 +194,11 @@ class Town:
         await self._vote(now)
         await self._deliver(now)
         await self.turn(drops.get(self.turns))
-        for ledger in self.replicas:  # a deadline begins when a replica hears of it
+        await self._all_hear()
+
+    async def _all_hear(self) -> None:
+        """Before time goes on: a deadline begins when a replica hears of it."""
+        for ledger in self.replicas:
             await ledger.holder("leader")
 
     async def _vote(self, now: float) -> None:
