@@ -1,7 +1,7 @@
 """GPUs by NVIDIA's management library: who they are, how they are, and the XIDs that the driver reports as events.
 
 Identities are kept from when a GPU was well, so that one that is lost still has its name. Values at the interval, events each
-second. Witnesses: `gpu.*`. Cost: about 60 calls a GPU and interval, in a child of its own; a call that hangs becomes a
+two seconds. Witnesses: `gpu.*`. Cost: about 60 calls a GPU and interval, in a child of its own; a call that hangs becomes a
 `driver_call` signal. Rights: none (root for some counters). Source of the meaning: NVIDIA's NVML API reference.
 """
 
@@ -14,7 +14,7 @@ from collectors.nvml_reader import GpuLostError, GpuReading, NoDriverError, Nvml
 from outrider.signals import Signal
 
 #: Pace of looking for XID events; the kernel log tells the same within milliseconds where it can be read.
-EVENT_SECONDS = 1.0
+EVENT_SECONDS = 2.0
 
 
 class Nvml(Collector):

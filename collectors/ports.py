@@ -40,11 +40,12 @@ _RATE = re.compile(r"([\d.]+) Gb/sec")
 
 @dataclass(frozen=True)
 class PortState:
-    """What a port says of itself. `rate_gbps` None: it does not say."""
+    """What a port says of itself. `rate_gbps` None: it does not say. `word`: its state as the kernel writes it."""
 
     up: bool
     rate_gbps: float | None = None
     detail: str = ""
+    word: str = ""
 
 
 @dataclass
@@ -66,21 +67,25 @@ def parse_ib_state(state: str | None, physical: str | None, rate: str | None) ->
         return None
     match = _RATE.search(rate or "")
     detail = f"{(state or '').partition(':')[2].strip()}, {(physical or '').partition(':')[2].strip()}"
-    return PortState(number == "4", float(match[1]) if match else None, detail)
+    return PortState(number == "4", float(match[1]) if match else None, detail, state or "")
 
 
 def read_state(net: Path, folder: Path | None, interface: str) -> PortState | None:
     """State of a port, by its RDMA `folder`, else by its `interface` in `net` (/sys/class/net); None: gone, or senseless."""
+    word = read_text(_state_file(net, folder, interface))
     if folder is not None:
         place = str(folder)  # paths as text: joined hundreds of times each round, they would cost as much as the reading
-        return parse_ib_state(read_text(f"{place}/state"), read_text(f"{place}/phys_state"), read_text(f"{place}/rate"))
+        return parse_ib_state(word, read_text(f"{place}/phys_state"), read_text(f"{place}/rate"))
     place = f"{net}/{interface}"
-    word = read_text(f"{place}/operstate")
     if not word:
         return None
     carrier, speed = read_int(f"{place}/carrier"), read_int(f"{place}/speed")
     up = word == "up" or (word == "unknown" and carrier != 0)
-    return PortState(up, speed / 1000 if speed and speed > 0 else None, word)
+    return PortState(up, speed / 1000 if speed and speed > 0 else None, word, word)
+
+
+def _state_file(net: Path, folder: Path | None, interface: str) -> str:
+    return f"{folder}/state" if folder is not None else f"{net}/{interface}/operstate"
 
 
 class Ports(Collector):
@@ -123,7 +128,8 @@ class Ports(Collector):
 
     def read(self, now: float) -> Outcome:
         signals = self._hear(now)
-        states = self._read_states()
+        count = now - self._counted_at >= self.place.section.interval_seconds - STATE_SECONDS / 2
+        states = self._read_states(whole=count)
         if now - self._found_at >= FIND_SECONDS or None in states.values():
             self._found_at = now
             signals += self._look_around(now)
@@ -131,17 +137,17 @@ class Ports(Collector):
         for key, state in states.items():
             if state is not None:
                 signals += self._tell_state(key, self._ports[key], state, now)
-        if now - self._counted_at >= self.place.section.interval_seconds - STATE_SECONDS / 2:
+        if count:
             self._counted_at = now
             self._samples = self._read_counters(now, signals)
         ups = [self._state_sample(port) for port in self._ports.values() if port.state is not None]
         return Readings(signals=signals, samples=[*ups, *self._rates(), *self._samples])
 
-    def _read_states(self) -> dict[tuple[str, str], PortState | None]:
+    def _read_states(self, *, whole: bool) -> dict[tuple[str, str], PortState | None]:
         states = {}
         for key, port in self._ports.items():
             self.note("port state", nic=port.nic, port=port.port)
-            states[key] = self._state(port)
+            states[key] = self._state(port, None if whole else port.state)
         return states
 
     def _look_around(self, now: float) -> list[Signal]:
@@ -160,7 +166,11 @@ class Ports(Collector):
             key: self._ports.get(key) or _Port(*key, where.folder, where.interface) for key, where in find_ports(self.place).items()
         }
 
-    def _state(self, port: _Port) -> PortState | None:
+    def _state(self, port: _Port, before: PortState | None = None) -> PortState | None:
+        """`before`: what was read last. A port whose state is the same word as then is read whole with the counters only: a link
+        that trains to another rate leaves that state meanwhile."""
+        if before is not None and before.word and before.word == read_text(_state_file(self._net, port.folder, port.interface)):
+            return before
         return read_state(self._net, port.folder, port.interface)
 
     def _tell_state(self, key: tuple[str, str], port: _Port, state: PortState, now: float) -> list[Signal]:

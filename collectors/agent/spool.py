@@ -1,7 +1,7 @@
 """Signals on their way: numbered, kept until every witness has acknowledged them, in memory and, if it takes long, on disk.
 
-Memory holds the newest signals, so a disk that hangs holds nobody up. A thread writes to disk what some witness has not
-acknowledged after a moment; a healthy site hardly ever writes. What does not fit is dropped oldest first, and counted.
+Memory holds the newest signals, so a disk that hangs holds nobody up. A thread looks each second, and writes to disk what some
+witness has not acknowledged for a moment; a healthy site hardly ever writes. What does not fit is dropped oldest first, counted.
 """
 
 import os
@@ -23,6 +23,8 @@ MEMORY_SIGNALS_MAX = 5_000
 #: Longest signal, bytes; a longer one loses its text and its data. A witness takes batches of megabytes.
 SIGNAL_BYTES_MAX = 256 << 10
 SEGMENT_BYTES = 1 << 20
+#: Pace of looking for what must go to disk while memory is not half full; to wake with each signal would cost more than to write.
+LOOK_SECONDS = 1.0
 #: Wait before a signal goes to disk: a witness in health acknowledges within some 10 ms.
 SETTLE_SECONDS = 0.1
 
@@ -69,6 +71,8 @@ class Spool:
         if not self._segments:
             self._acked = dict.fromkeys(witnesses, self._number)
         self._stopping = False
+        #: The disk is to be looked at now.
+        self._look = threading.Event()
         #: A segment of an earlier start may end in half an entry: it is read, never appended to.
         self._appending = False
         self.dropped = 0
@@ -84,6 +88,7 @@ class Spool:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+        self._look.set()
         self._writer.join(timeout=2.0)
 
     def add(self, signal: Signal) -> str:
@@ -92,6 +97,8 @@ class Spool:
             self._number += 1
             name = signal_id(*self._name, self._number)
             self._memory.append(Entry(self._number, _encode(msgspec.structs.replace(signal, id=name))))
+            if len(self._memory) == MEMORY_SIGNALS_MAX // 2:
+                self._look.set()
             if len(self._memory) > MEMORY_SIGNALS_MAX:
                 gone = self._memory.popleft()
                 if gone.number > self._stored:  # the disk is stuck: nobody keeps it
@@ -151,11 +158,11 @@ class Spool:
     def _write_forever(self) -> None:
         written: dict[str, int] = {}
         while True:
+            self._look.wait(LOOK_SECONDS)
+            self._look.clear()
             with self._changed:
-                if not self._stopping:
-                    self._changed.wait_for(lambda: self._stopping or self._number > self._stored, 1.0)
                 stopping = self._stopping
-                if not stopping:
+                if not stopping and self._number > min(self._acked.values(), default=self._number):
                     self._changed.wait_for(lambda: self._stopping, SETTLE_SECONDS)
                 done = min(self._acked.values(), default=self._number)
                 self._stored = max(self._stored, min(done, self._number))

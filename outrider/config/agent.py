@@ -38,7 +38,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics_tls_cert: SitePath = ""
     metrics_tls_key: SitePath = ""
     heartbeat_seconds: float = 1.0
-    page_seconds: float = 0.25
+    page_seconds: float = 0.5
     step_signal_seconds: float = 0.5
     metrics_seconds: float = 5.0
     order_wait_seconds: float = 20.0
