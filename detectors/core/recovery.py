@@ -260,7 +260,7 @@ class Recovery:
         return Action(
             t=now, decision_id=short_hash("release", node, self.fence), incident=incident, action="release", target={"node": node},
             fence=self.fence, deadline_seconds=self.policy.action_deadline_seconds, after=after,
-            reason=f"given back by {event.who}: {event.reason}",
+            reason=f"given back by {event.who}" + (f": {event.reason}" if event.reason else ""),
         )  # fmt: skip
 
     # --- brakes ---
