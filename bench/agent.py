@@ -1,7 +1,7 @@
 """What the agent costs and how fast it is: processor time, memory of all its processes, network, the way of a fault to a witness.
 
 An emulated node: 8 GPUs, 8 ports with modules, 8 ranks at one step each `--step-seconds` (default 1, about the most that is
-told; 42 public runs of large models had 5.2 to 55 s, half of them more than 14), three witnesses on this machine, default intervals.
+told; 42 public runs of large models had 5.2 to 55 s, half of them more than 14), three witnesses here, default intervals.
 node_exporter runs beside it, scraped at the same interval, if it is installed. Latencies: /dev/kmsg where this user may write it,
 else the emulated one; `link` is measured by `agent_link.py` on a real interface and a real witness. `--json` prints one object;
 `--seconds` is how long costs are measured (30).
