@@ -31,7 +31,7 @@ class Members:
         self._again = 0.0
 
     def tell(self, now: float) -> None:
-        """Args: now, monotonic seconds. Called four times a second, so it first sees whether the same slots live as before."""
+        """Args: now, monotonic seconds. Called with every look, so it first sees whether the same slots live as before."""
         living = [slot for slot in self._table if not slot.gone]
         if now < self._again and len(living) == len(self._living) and all(map(is_, living, self._living)):
             return
