@@ -89,7 +89,7 @@ def test_light_commands_and_the_model_itself_do_not_import_networkx() -> None:
 
 
 def test_a_fleet_that_is_written_is_read_back_the_same(tmp_path: Path) -> None:
-    strange = Node(node='quo"ted \\ n\x7f\u00e9', rack="a.b c", nics={"mlx5 0": "l'1"}, mounts={"/a b": 'se"rver'})
+    strange = Node(node='quo"ted-\u00e9', rack="a.b \\ c\x7f", nics={"mlx5 0": "l'1"}, mounts={"/a b": 'se"rver'})
     job = Job(job="j1", slots=(("n1", 0), ("n2", 0)), groups={"dp": ((0, 1),)}, limits={"train_s": 300.0}, synchronous=False)
     fleet = Fleet(nodes=(*SITE.nodes, strange), links=SITE.links, spares=SITE.spares, rails={"blue": ("mlx5_0",)}, jobs=(job,))
     path = tmp_path / "site.toml"
