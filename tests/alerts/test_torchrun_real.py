@@ -1,6 +1,8 @@
 """torchrun for real on three 'hosts' (process groups of this machine): one is lost, the spare takes its slot, every rank stays."""
 
+import contextlib
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
@@ -51,10 +53,17 @@ time.sleep(300)
 """
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> int:
+    """The first of so many free ports in a row, below those that the kernel hands out: each attempt of the job takes the next one."""
+    for first in range(20_000 + os.getpid() % 1_000 * 8, 32_000, count):
+        with contextlib.ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
+    raise AssertionError("no ports")
 
 
 @pytest.fixture
@@ -82,7 +91,7 @@ def placed(folder: Path, attempt: int) -> list[str]:
 async def test_lost_host_gives_its_slot_to_the_spare_and_every_rank_stays(hosts: Path) -> None:
     command = (sys.executable, str(hosts / "remote.py"), str(hosts))
     target = HostsTarget(
-        name="hosts", jobs={"llm": ("h1", "h2", "h3")}, state_dir=str(hosts / "state"), master_port=free_port(), master_ports=8,
+        name="hosts", jobs={"llm": ("h1", "h2", "h3")}, state_dir=str(hosts / "state"), master_port=free_ports(8), master_ports=8,
         start=(*command, "start", "{node}", "{attempt}", "{nodes}", "{node_rank}", "{master}", "{port}"),
         stop=(*command, "stop", "{node}"),
     )  # fmt: skip
