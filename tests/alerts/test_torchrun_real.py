@@ -54,7 +54,7 @@ time.sleep(300)
 
 
 def free_ports(count: int) -> int:
-    """The first of so many free ports in a row, below those that the kernel hands out: each attempt of the job takes the next one."""
+    """The first of so many free ports in a row, below those that the kernel hands out: each attempt takes the next."""
     for first in range(20_000 + os.getpid() % 1_000 * 8, 32_000, count):
         with contextlib.ExitStack() as held:
             try:
