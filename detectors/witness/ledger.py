@@ -5,6 +5,7 @@ ages or
 CLOCK_MONOTONIC of this machine, never wall clocks; wall time is kept beside them for people to read.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -237,3 +238,14 @@ def make_ledger(section: LedgerSection) -> Ledger:
     from detectors.witness.ledger_sqlite import SqliteLedger
 
     return SqliteLedger(section)
+
+
+async def changed_within(event: asyncio.Event, timeout_seconds: float) -> bool:
+    """Waits for `event` and takes it back; False: it did not come in time."""
+    try:
+        async with asyncio.timeout(timeout_seconds):  # wait_for of 3.11 may swallow a cancellation
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True

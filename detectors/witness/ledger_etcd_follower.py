@@ -12,7 +12,7 @@ import time
 import msgspec
 import structlog
 
-from detectors.witness.ledger import LedgerClock, LedgerError
+from detectors.witness.ledger import LedgerClock, LedgerError, changed_within
 from detectors.witness.ledger_etcd_client import CompactedError, Etcd, Pair
 from detectors.witness.ledger_etcd_replica import Replica
 from outrider.config.ledger import LedgerSection
@@ -68,13 +68,7 @@ class Follower:
 
     async def changed(self, timeout_seconds: float) -> bool:
         """Waits until anything changes; False: nothing did."""
-        try:
-            async with asyncio.timeout(timeout_seconds):  # wait_for of 3.11 may swallow a cancellation
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        self._changed.clear()
-        return True
+        return await changed_within(self._changed, timeout_seconds)
 
     def database(self) -> sqlite3.Connection:
         """The replica's tables. Raises LedgerError when it has lost touch for too long to be believed."""

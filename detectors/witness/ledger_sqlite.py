@@ -28,6 +28,7 @@ from detectors.witness.ledger import (
     LedgerError,
     OrderTo,
     Result,
+    changed_within,
 )
 from detectors.witness.ledger_sqlite_schema import keep_time, prepare
 from detectors.witness.outbox import OutboxRow, RowState
@@ -72,13 +73,7 @@ class SqliteLedger:
             pool.shutdown()
 
     async def changed(self, timeout_seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_seconds):  # wait_for of 3.11 may swallow a cancellation
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        self._changed.clear()
-        return True
+        return await changed_within(self._changed, timeout_seconds)
 
     # Leases
 

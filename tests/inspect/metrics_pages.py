@@ -25,3 +25,15 @@ def judged(text: str, folder: Path, site: dict[str, Any]) -> list[Finding]:
     path = folder / "page.prom"
     path.write_text(text)
     return strongest_first(judge([Source(path)], make_context(site)))
+
+
+def assert_told(findings: list[Finding], wanted: tuple[str, str, str, dict[str, Any]] | None) -> None:
+    """Above `watch` there is nothing (None), or the one finding with this fault, culprit, response and part of its subject."""
+    found = [one for one in findings if one.response not in ("ignore", "watch")]
+    if wanted is None:
+        assert not found, found
+    else:
+        assert len(found) == 1, [(one.fault, one.explanation) for one in found]
+        fault, culprit, response, subject = wanted
+        assert (found[0].fault, found[0].culprit, found[0].response) == (fault, culprit, response)
+        assert {key: found[0].subject.get(key) for key in subject} == subject

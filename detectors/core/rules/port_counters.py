@@ -1,7 +1,5 @@
 """Running counters of network ports, and what their modules complain of: error rates, blinks that nobody saw, pause frames."""
 
-import re
-
 from detectors.core.rules.port_book import SAME_BLINK_SECONDS, PortBook
 from detectors.core.rules.shared_ports import Port
 from outrider.signals import Signal
@@ -20,8 +18,6 @@ ERROR_RATES = {
     # loss below 1e-10); the same laxer threshold as for other errors keeps a link that trains out.
     "fec_uncorrectable_blocks": (10.0, "blocks beyond correction (lost packets)"),
 }
-#: Drivers give that counter names of their own (`rx_fec_uncorrectable_blocks`, `fec_uncorrectable_cw_lane_0`).
-_LOST_BLOCKS = re.compile(r"fec.*uncorrect")
 #: Alarms of the light, which a port without a link has: nobody sends it any, and its own lasers may be off.
 _LIGHT = ("receive_power", "transmit_power", "bias")
 #: Pause frames a second that a device sends because it cannot take more; some are normal on a lossless fabric.
@@ -82,7 +78,10 @@ class PortCounters:
                 self._book.note(port, None, now, f"{name} grew by {growth:.0f}")
                 self._book.flaps(port, now)
             return
-        known = ERROR_RATES.get(name) or (ERROR_RATES["fec_uncorrectable_blocks"] if _LOST_BLOCKS.search(name) else None)
+        known = ERROR_RATES.get(name)
+        if known is None and "uncorrect" in name.partition("fec")[2]:
+            # Drivers give it names of their own: `rx_fec_uncorrectable_blocks`, `fec_uncorrectable_cw_lane_0`.
+            known = ERROR_RATES["fec_uncorrectable_blocks"]
         if known is not None:
             limit, words = known
             port.bad[name] = port.bad.get(name, 0) + 1 if rate > limit else 0
